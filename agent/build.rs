@@ -1,0 +1,2 @@
+//! Builds or stubs the eBPF object; nothing else.
+fn main() {}

@@ -1,0 +1,28 @@
+//! The pure core of mountie: what is known about mounts, what it means, and what to do about it.
+//!
+//! Invariants, in the order in which the modules build on them:
+//! * Nothing here does I/O, reads a clock, spawns, logs, or panics on any input.
+//! * Time comes in as an argument ([`time::Monotonic`]); randomness does not exist (jitter is a hash).
+//! * Paths are bytes ([`path::BytePath`]). A label is a lossless escape of them.
+//! * A superblock is what gets sick ([`id::SuperblockId`]); a volume is what a person names.
+//! * Every fact is an [`observation::Observation`]; every decision is an [`engine::Output`].
+//! * At most one probe and at most one plan is outstanding per superblock.
+//! * A plan is only ever made for a volume in mode `act` (or printed, in mode `dry-run`).
+//! * Same inputs in the same order give the same outputs, whatever order any map had.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod id;
+pub mod time;
+pub mod path;
+pub mod errno;
+pub mod topology;
+pub mod volume;
+pub mod observation;
+pub mod verdict;
+pub mod policy;
+pub mod remediation;
+pub mod status;
+pub mod engine;

@@ -1,0 +1,246 @@
+//! The closed list of facts that the core accepts from outside.
+
+use alloc::{string::String, vec::Vec};
+use core::time::Duration;
+
+use crate::errno::Errno;
+use crate::id::{Generation, PlanId, ProbeId, SuperblockId, VolumeId};
+use crate::path::BytePath;
+use crate::remediation::Outcome;
+use crate::time::Monotonic;
+
+/// The kind of operation that failed: the `op` label.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Op {
+    /// read, pread, readv, sendfile from the volume.
+    Read,
+    /// write, pwrite, writev.
+    Write,
+    /// fsync, fdatasync, sync_file_range, msync, syncfs.
+    Sync,
+    /// open and creat.
+    Open,
+    /// stat, statx, access, readlink, statfs, getxattr.
+    Stat,
+    /// getdents.
+    List,
+    /// rename, unlink, mkdir, truncate, chmod and other changes of names or attributes.
+    Change,
+    /// Page faults on mapped files.
+    Fault,
+    /// Write-back of dirty pages: nobody may ever have seen the error.
+    Writeback,
+    /// Anything else.
+    Other,
+}
+
+impl Op {
+    /// Every kind, in label order.
+    pub const ALL: [Self; 10] = [
+        Self::Read,
+        Self::Write,
+        Self::Sync,
+        Self::Open,
+        Self::Stat,
+        Self::List,
+        Self::Change,
+        Self::Fault,
+        Self::Writeback,
+        Self::Other,
+    ];
+
+    /// The bounded label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Open => "open",
+            Self::Stat => "stat",
+            Self::List => "list",
+            Self::Change => "change",
+            Self::Fault => "fault",
+            Self::Writeback => "writeback",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Where a count of errors comes from: the `source` label of `volume_errors_total`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Source {
+    /// The kernel programs.
+    Bpf,
+    /// fanotify's file-system errors.
+    Fanotify,
+    /// The agent's own probes.
+    Probe,
+}
+
+impl Source {
+    /// The bounded label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Bpf => "bpf",
+            Self::Fanotify => "fanotify",
+            Self::Probe => "probe",
+        }
+    }
+}
+
+/// Errors that somebody on this node met on a tracked superblock: a hint, never a verdict.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelErrors {
+    /// Who counted.
+    pub source: Source,
+    /// Where.
+    pub superblock: SuperblockId,
+    /// Inode number of the mount's root; `None` where the hook knows only the superblock.
+    pub root_inode: Option<u64>,
+    /// What.
+    pub errno: Errno,
+    /// Doing what.
+    pub op: Op,
+    /// How many calls this fact adds to the totals. Zero for a record whose count the counters carry.
+    pub count: u64,
+    /// When the last of them happened, on the kernel's clock.
+    pub at: Monotonic,
+    /// Who met it first in this interval, where it is known.
+    pub task: Option<Task>,
+}
+
+/// The process that met an error.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Task {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Name of the thread, at most 15 bytes, escaped.
+    pub comm: String,
+    /// cgroup v2 id; 0 when unknown.
+    pub cgroup: u64,
+    /// Inode number of its mount namespace; 0 when unknown.
+    pub mnt_ns: u32,
+}
+
+/// What one probe found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProbeReport {
+    /// The order that is answered.
+    pub id: ProbeId,
+    /// The volume it was made for.
+    pub volume: VolumeId,
+    /// What was mounted when it was ordered.
+    pub generation: Generation,
+    /// When it began.
+    pub started: Monotonic,
+    /// How long it took, or how long it has taken so far when it timed out.
+    pub took: Duration,
+    /// What it found.
+    pub result: ProbeResult,
+}
+
+/// How far a probe got, in order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ProbeStep {
+    /// O_PATH and mount id: is it the mount that was meant?
+    Identity,
+    /// `statx` of the root, past the attribute cache.
+    Root,
+    /// Reading the sentinel, past the page cache.
+    Sentinel,
+    /// Reading a block of the device.
+    Device,
+    /// The opt-in write.
+    Write,
+}
+
+/// What one probe found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProbeResult {
+    /// Everything that was asked for answered.
+    Ok(ProbeOk),
+    /// A step failed with an errno.
+    Failed {
+        /// The step.
+        step: ProbeStep,
+        /// The error.
+        errno: Errno,
+    },
+    /// Another superblock than the expected one is at the path.
+    WrongMount {
+        /// What is there.
+        found: SuperblockId,
+    },
+    /// The sentinel that must be there is not (the root answered).
+    SentinelMissing,
+    /// The sentinel has other content (the root answered).
+    SentinelDiffers,
+    /// The sentinel is not a regular file, or too large, or on another mount (the root answered).
+    SentinelUnusable,
+    /// The deadline passed. The worker is abandoned; [`crate::engine::Input::ProbeReturned`] follows when
+    /// it comes back or dies.
+    TimedOut {
+        /// The step it hung in.
+        step: ProbeStep,
+    },
+    /// No look was possible, for a reason of the agent's own: never evidence about the volume.
+    NotRun(NotRun),
+}
+
+/// Why no look was possible.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NotRun {
+    /// The cap on abandoned workers is reached.
+    TooManyAbandoned,
+    /// A worker could not be started, or died without an answer.
+    WorkerLost,
+    /// The path is in the table but not reachable from here.
+    Unreachable,
+}
+
+/// What a good probe learnt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProbeOk {
+    /// Inode number of the mount's root: the second half of the kernel's key.
+    pub root_inode: u64,
+    /// Whether file data was read past the cache (sentinel or device), not only attributes.
+    pub read_data: bool,
+    /// Whether data was written.
+    pub wrote_data: bool,
+    /// `f_fsid`, 16 hexadecimal digits, where asked.
+    pub fsid: Option<String>,
+}
+
+/// The end of a plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanReport {
+    /// Which plan.
+    pub id: PlanId,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// One line a step, for people.
+    pub steps: Vec<String>,
+    /// How long the mount point showed neither the old nor the new file system. Zero with beneath.
+    pub gap: Option<Duration>,
+    /// How long the whole plan took.
+    pub took: Duration,
+}
+
+/// A plan that was written down before it acted and has no outcome: found in the journal at the start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unfinished {
+    /// The plan's id.
+    pub plan: PlanId,
+    /// For which volume.
+    pub volume: VolumeId,
+    /// The mount point it worked on.
+    pub mountpoint: BytePath,
+    /// The private place it used.
+    pub stage: BytePath,
+    /// The superblock it wanted to replace.
+    pub old: Option<SuperblockId>,
+}

@@ -1,0 +1,115 @@
+//! Paths and other kernel text as bytes, with a lossless printable form.
+
+use alloc::{string::String, sync::Arc, vec::Vec};
+use core::fmt::{self, Write};
+
+/// A path as the kernel has it: any bytes but NUL. Shown escaped, compared exactly.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BytePath(Arc<[u8]>);
+
+impl BytePath {
+    /// Takes the bytes as they are; no normalisation.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(Arc::from(bytes.into()))
+    }
+
+    /// The exact bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether `self` is `base` or lies below it, by whole components.
+    #[must_use]
+    pub fn is_within(&self, base: &Self) -> bool {
+        let (path, base) = (self.as_bytes(), base.as_bytes());
+        match path.strip_prefix(base) {
+            Some(rest) => rest.is_empty() || base.ends_with(b"/") || rest.starts_with(b"/"),
+            None => false,
+        }
+    }
+
+    /// `self` and `name` joined by one slash.
+    #[must_use]
+    pub fn join(&self, name: &[u8]) -> Self {
+        let mut bytes = self.0.to_vec();
+        if !bytes.ends_with(b"/") {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(name);
+        Self::new(bytes)
+    }
+}
+
+impl From<&str> for BytePath {
+    fn from(text: &str) -> Self {
+        Self::new(text.as_bytes())
+    }
+}
+
+impl fmt::Display for BytePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escape(&self.0))
+    }
+}
+
+impl fmt::Debug for BytePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", escape(&self.0))
+    }
+}
+
+/// Bytes as text without loss: valid UTF-8 stays, except control characters and the backslash; those and
+/// every other byte become `\xNN`. Two different byte strings never give the same text.
+#[must_use]
+pub fn escape(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\\' || c.is_control() {
+                let mut utf8 = [0; 4];
+                escape_raw(&mut out, c.encode_utf8(&mut utf8).as_bytes());
+            } else {
+                out.push(c);
+            }
+        }
+        escape_raw(&mut out, chunk.invalid());
+    }
+    out
+}
+
+fn escape_raw(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\\x{byte:02x}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_bytes_have_different_labels() {
+        assert_eq!(escape(b"/mnt/caf\xe9"), "/mnt/caf\\xe9");
+        assert_ne!(escape(b"caf\xe9"), escape(b"caf\xe8"));
+        assert_ne!(escape(b"caf\xe9"), escape(b"caf\\xe9"));
+        assert_eq!(escape("/mnt/é x".as_bytes()), "/mnt/é x");
+        assert_eq!(escape(b"a\nb"), "a\\x0ab");
+    }
+
+    #[test]
+    fn within_counts_whole_components() {
+        let base = BytePath::from("/mnt/a");
+        assert!(BytePath::from("/mnt/a").is_within(&base));
+        assert!(BytePath::from("/mnt/a/b").is_within(&base));
+        assert!(!BytePath::from("/mnt/ab").is_within(&base));
+        assert!(BytePath::from("/x").is_within(&BytePath::from("/")));
+    }
+
+    #[test]
+    fn join_puts_one_slash() {
+        assert_eq!(BytePath::from("/").join(b"a"), BytePath::from("/a"));
+        assert_eq!(BytePath::from("/m").join(b"a"), BytePath::from("/m/a"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Repair as data. The core plans, one executor acts, the journal is written in between.
+
+use alloc::{string::String, vec::Vec};
+use core::time::Duration;
+
+use crate::errno::Errno;
+use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::path::BytePath;
+use crate::verdict::Reason;
+use crate::volume::{Identity, Method, Sentinel};
+
+/// Ordered actions for one volume, made before anything is touched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Unique across restarts.
+    pub id: PlanId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Why.
+    pub reason: Option<Reason>,
+    /// The mount point that is repaired.
+    pub mountpoint: BytePath,
+    /// The private place where the new mount is made.
+    pub stage: BytePath,
+    /// The superblock that is to be replaced; `None` when nothing is mounted.
+    pub old: Option<SuperblockId>,
+    /// What to do, in order. The first failure ends the plan.
+    pub actions: Vec<Action>,
+    /// What to do after a failure, in order, whatever was reached. Each is safe to do twice.
+    pub undo: Vec<Action>,
+    /// The whole plan must be done by then.
+    pub timeout: Duration,
+}
+
+/// One effect. Each is carried out by a child process that can be abandoned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Make the new mount at the private place.
+    Stage {
+        /// By what.
+        method: Method,
+        /// `SOURCE` of mount(8).
+        source: Vec<u8>,
+        /// `TYPE` of mount(8).
+        fstype: String,
+        /// Options in order.
+        options: Vec<String>,
+    },
+    /// Look at the staged mount: it answers, it is not `old`, it is the same volume.
+    CheckStaged {
+        /// What it must contain, when known.
+        sentinel: Option<Sentinel>,
+        /// What it must be, when known.
+        identity: Identity,
+    },
+    /// Unmount the old one first, plainly. For file systems whose device can be mounted only once at a time.
+    UnmountOld,
+    /// Show the staged mount at the mount point: beneath the old one, then detach the old one. Where the
+    /// kernel or the place does not allow beneath: detach and move back to back, gap measured.
+    Swap {
+        /// The new mount is read-only; set on the detached tree, so that it is never writable for a moment.
+        readonly: bool,
+    },
+    /// Run a command that repairs in place (`{mountpoint}`).
+    RunInPlace {
+        /// Arguments; no shell.
+        argv: Vec<String>,
+    },
+    /// The mount point shows a superblock that is not `old`, it answers, and the stack is one deep.
+    Verify {
+        /// What it must contain, when known.
+        sentinel: Option<Sentinel>,
+    },
+    /// Detach the top mount, if it still shows `old` and another mount lies beneath it. Finishes a swap that was cut off.
+    DetachTop,
+    /// Unmount whatever is left at the private place and remove its directory. Part of every plan.
+    Unstage,
+}
+
+/// What became of an action or a plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Done.
+    Changed,
+    /// Nothing was left to do.
+    AlreadySo,
+    /// Not done, on purpose.
+    Refused(Refusal),
+    /// Tried, and failed with an errno.
+    Failed(Errno),
+    /// A helper ended with this exit code (negative: by this signal).
+    HelperFailed(i32),
+    /// The deadline passed.
+    TimedOut,
+    /// Cut off by an end of the agent and settled after the next start.
+    Interrupted,
+}
+
+/// Why an action was not done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Refusal {
+    /// The new mount shows the same dead superblock.
+    SameSuperblock,
+    /// The new mount is another file system than the one that was there.
+    OtherVolume,
+    /// The old mount is in use and may not be detached lazily.
+    Busy,
+    /// The mount table changed under the plan: somebody else is at work.
+    TableChanged,
+    /// The staged mount does not answer.
+    StagedSick,
+    /// The place is not what the plan was made for.
+    NotAMountPoint,
+    /// `mount` reached the kernel's limit on mounts, not the disk's on space.
+    MountLimit,
+}
+
+impl Refusal {
+    /// The bounded label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::SameSuperblock => "same_superblock",
+            Self::OtherVolume => "other_volume",
+            Self::Busy => "busy",
+            Self::TableChanged => "table_changed",
+            Self::StagedSick => "staged_sick",
+            Self::NotAMountPoint => "not_a_mount_point",
+            Self::MountLimit => "mount_limit",
+        }
+    }
+}
+
+impl Outcome {
+    /// Whether the world is now as the plan wanted it.
+    #[must_use]
+    pub const fn is_success(&self) -> bool {
+        matches!(self, Self::Changed | Self::AlreadySo)
+    }
+
+    /// The bounded label.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::AlreadySo => "already_so",
+            Self::Refused(refusal) => refusal.label(),
+            Self::Failed(_) => "failed",
+            Self::HelperFailed(_) => "helper_failed",
+            Self::TimedOut => "timed_out",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What exporters and people are shown of a volume.
+
+use alloc::{collections::BTreeMap, string::String, vec::Vec};
+use core::time::Duration;
+
+use crate::errno::Errno;
+use crate::id::{SuperblockId, VolumeId};
+use crate::observation::{Op, ProbeResult, Source, Task};
+use crate::path::BytePath;
+use crate::remediation::Plan;
+use crate::time::Monotonic;
+use crate::verdict::Condition;
+use crate::volume::Mode;
+
+/// All that is known about one volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeStatus {
+    /// The name.
+    pub id: VolumeId,
+    /// Named in the configuration (its absence is a fault), or found in the table.
+    pub expected: bool,
+    /// Where.
+    pub mountpoint: BytePath,
+    /// Type in the table, else in the specification.
+    pub fstype: String,
+    /// Source in the table, else in the specification, escaped.
+    pub source: String,
+    /// The superblock that is there now.
+    pub superblock: Option<SuperblockId>,
+    /// Entries in the table at exactly this path.
+    pub stack_depth: usize,
+    /// What the agent may do.
+    pub mode: Mode,
+    /// The exported state.
+    pub condition: Condition,
+    /// Totals of failed operations since the agent started.
+    pub errors: BTreeMap<(Errno, Op, Source), u64>,
+    /// The last good probe.
+    pub last_ok: Option<Monotonic>,
+    /// The last answer of a probe: when it started, how long it took, what it found.
+    pub last_probe: Option<(Monotonic, Duration, ProbeResult)>,
+    /// Since when a probe has not come back.
+    pub stuck_since: Option<Monotonic>,
+    /// Whether a probe is out now.
+    pub probing: bool,
+    /// The last tasks that met an error, newest first, with errno and operation; at most 8.
+    pub culprits: Vec<(Monotonic, Errno, Op, Task)>,
+    /// Attempts at repair within the last hour.
+    pub attempts: u32,
+    /// The plan that is running.
+    pub plan: Option<Plan>,
+    /// The next attempt is not before this time.
+    pub next_attempt: Option<Monotonic>,
+    /// The last transitions, newest first; at most 16.
+    pub history: Vec<crate::engine::Transition>,
+}

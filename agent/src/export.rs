@@ -1,0 +1,58 @@
+//! What the outside sees: metrics, API, events. Serves from memory only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agent_core::id::VolumeId;
+use agent_core::status::VolumeStatus;
+use agent_core::time::Monotonic;
+use tokio::sync::{oneshot, watch};
+
+use crate::sensor::{ProgramStatus, ScanStats, SourceName, SourceState};
+
+/// Everything that is shown, at one moment. The event loop publishes a new one after each change; nobody
+/// who reads it can hold anybody up.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// When it was taken.
+    pub at: Monotonic,
+    /// Wall-clock time since the epoch at `at`; to show times.
+    pub wall: std::time::Duration,
+    /// Every volume, by name.
+    pub volumes: Vec<VolumeStatus>,
+    /// Every source.
+    pub sources: BTreeMap<SourceName, SourceState>,
+    /// Every kernel program.
+    pub programs: Vec<ProgramStatus>,
+    /// The last scan of the mount table.
+    pub scan: ScanStats,
+    /// Bad lines since the start.
+    pub bad_lines: u64,
+    /// Kernel records lost since the start.
+    pub records_dropped: u64,
+    /// Mount events lost since the start.
+    pub mount_events_dropped: u64,
+    /// Probes that are out.
+    pub probes_inflight: usize,
+    /// Workers that missed their deadline and have not ended.
+    pub abandoned_workers: usize,
+    /// Failures to write state since the start.
+    pub persist_errors: u64,
+    /// The first mount table has been taken in and every volume was looked at once, or its deadline passed.
+    pub ready: bool,
+}
+
+/// The reading side.
+pub type SnapshotReceiver = watch::Receiver<Arc<Snapshot>>;
+
+/// What the API asks of the event loop.
+#[derive(Debug)]
+pub enum Command {
+    /// Probe now; answered when the probe is done or cannot be made. The answer is in the next snapshot.
+    ProbeNow {
+        /// Which volume.
+        volume: VolumeId,
+        /// Answered with the volume's status afterwards; `None` when there is no such volume.
+        done: oneshot::Sender<Option<VolumeStatus>>,
+    },
+}

@@ -1,0 +1,1 @@
+//! Facts about this host's kernel, gathered once.

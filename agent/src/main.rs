@@ -1,0 +1,2 @@
+//! mountie: a watchdog for mounts.
+fn main() {}

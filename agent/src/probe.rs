@@ -1,0 +1,1 @@
+//! Active checks by a pool of disposable worker processes.

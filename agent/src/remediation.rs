@@ -1,0 +1,1 @@
+//! The executor: the only interpreter of `agent_core::remediation::Action`.

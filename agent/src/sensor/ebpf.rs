@@ -1,0 +1,1 @@
+//! Kernel programs: counters and records into observations.

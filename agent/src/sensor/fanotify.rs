@@ -1,0 +1,1 @@
+//! fanotify: file-system errors and mount events.

@@ -1,0 +1,1 @@
+//! The mount table: watch, read, parse.

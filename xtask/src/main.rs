@@ -1,0 +1,2 @@
+//! Every development task of mountie.
+fn main() {}
