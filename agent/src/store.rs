@@ -1,1 +1,111 @@
 //! What outlives the agent: the journal of plans.
+//!
+//! An intent is on disk before the plan acts, its outcome after. What has an intent and no outcome when the
+//! agent starts was cut off, and is settled before anything else is done to that volume.
+//!
+//! The disk under the state may be full, read-only or hung. Nothing waits for it longer than a deadline, and
+//! nothing stops because of it: the agent goes on from memory, counts the failure and says so.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use agent_core::id::PlanId;
+use agent_core::observation::Unfinished;
+use agent_core::remediation::{Outcome, Plan};
+use tokio::sync::oneshot;
+
+mod journal;
+mod record;
+
+pub use journal::StoreError;
+use journal::{Journal, Replay};
+use record::Record;
+
+/// How long the agent waits for the disk under its state.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The writing side. Writes happen on a thread of their own, in order.
+#[derive(Debug)]
+pub struct Store {
+    jobs: mpsc::Sender<Job>,
+}
+
+struct Job {
+    record: Record,
+    done: oneshot::Sender<Result<(), StoreError>>,
+}
+
+/// What was found when the store was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The writing side.
+    pub store: Store,
+    /// Plans that were cut off.
+    pub unfinished: Vec<Unfinished>,
+    /// The first plan id that was never used.
+    pub next_plan: PlanId,
+    /// What is wrong with the state, for the log. The agent goes on in every case.
+    pub defects: Vec<StoreError>,
+}
+
+/// Opens the journal in `state_dir`, or goes on without it.
+pub async fn open(state_dir: &Path) -> Opened {
+    let (jobs, queue) = mpsc::channel::<Job>();
+    let (opened_tx, opened) = oneshot::channel();
+    let dir = state_dir.to_path_buf();
+    let spawned = std::thread::Builder::new().name("store".to_owned()).spawn(move || serve(&dir, opened_tx, &queue));
+    let mut defects = Vec::new();
+    if let Err(source) = spawned {
+        defects.push(StoreError::Thread { source });
+    }
+    let replay = match tokio::time::timeout(PATIENCE, opened).await {
+        Ok(Ok((replay, found))) => {
+            defects.extend(found);
+            replay
+        }
+        Ok(Err(_)) => Replay::default(),
+        Err(_) => {
+            defects.push(StoreError::Slow { dir: state_dir.to_path_buf(), patience: PATIENCE });
+            Replay::default()
+        }
+    };
+    Opened { store: Store { jobs }, unfinished: replay.unfinished, next_plan: replay.next_plan, defects }
+}
+
+fn serve(dir: &Path, opened: oneshot::Sender<(Replay, Vec<StoreError>)>, queue: &mpsc::Receiver<Job>) {
+    let (mut journal, replay, defects) = Journal::open(dir);
+    // The receiver may have given up waiting; the journal still takes what comes.
+    let _ = opened.send((replay, defects));
+    while let Ok(job) = queue.recv() {
+        let _ = job.done.send(journal.append(&job.record));
+    }
+}
+
+impl Store {
+    /// Writes the intent of a plan and waits until it is on disk.
+    ///
+    /// # Errors
+    /// The record could not be written. The caller counts it and goes on.
+    pub async fn intent(&self, plan: &Plan) -> Result<(), StoreError> {
+        self.write(Record::intent(plan)).await
+    }
+
+    /// Writes what became of a plan.
+    ///
+    /// # Errors
+    /// As for [`Store::intent`].
+    pub async fn outcome(&self, plan: PlanId, outcome: &Outcome) -> Result<(), StoreError> {
+        self.write(Record::outcome(plan, outcome)).await
+    }
+
+    async fn write(&self, record: Record) -> Result<(), StoreError> {
+        let (done, answer) = oneshot::channel();
+        self.jobs.send(Job { record, done }).map_err(|_| StoreError::Gone)?;
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(StoreError::Gone),
+            Err(_) => Err(StoreError::Slow { dir: PathBuf::new(), patience: PATIENCE }),
+        }
+    }
+}

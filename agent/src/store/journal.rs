@@ -1,0 +1,287 @@
+//! The journal file: one line a record, `CRC JSON`, appended and synced.
+//!
+//! A line whose check sum is wrong, or that was cut off, costs that line. On opening, a file with bad lines is
+//! set aside under a name of its own, and what is still unfinished is written to a new file that replaces
+//! the old one in one step.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_core::id::PlanId;
+use agent_core::observation::Unfinished;
+use thiserror::Error;
+
+use super::record::{API_VERSION, Body, Record};
+
+const FILE: &str = "journal";
+/// A journal longer than this is not read: nothing this agent writes gets there.
+const MAX_BYTES: u64 = 16 << 20;
+/// The file is shortened when this many records were appended.
+const SHORTEN_AFTER: usize = 2_000;
+
+/// What can be wrong with the state. Texts name the object and the remedy.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The thread could not be started.
+    #[error("the thread that writes state could not be started")]
+    Thread {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk does not answer.
+    #[error("the disk under `{}` did not answer within {patience:?}", dir.display())]
+    Slow {
+        /// The state directory.
+        dir: PathBuf,
+        /// How long was waited.
+        patience: Duration,
+    },
+    /// The thread has ended.
+    #[error("state is not written any more")]
+    Gone,
+    /// A file operation failed.
+    #[error("cannot {operation} `{}`", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// Others may write the file that tells root what to unmount.
+    #[error(
+        "`{}` has owner {owner} and mode {mode:04o}: others could write it; make it owned by the agent's user and `chmod go-w` it",
+        path.display()
+    )]
+    Unsafe {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Lines that could not be read.
+    #[error("{lines} unreadable lines in `{}`; the file was kept as `{}`", path.display(), kept.display())]
+    BadLines {
+        /// The journal.
+        path: PathBuf,
+        /// Where the damaged file is now.
+        kept: PathBuf,
+        /// How many.
+        lines: usize,
+    },
+    /// Written by a newer agent.
+    #[error("`{}` was written by a newer version ({version}); it is left alone and nothing is written", path.display())]
+    Future {
+        /// The journal.
+        path: PathBuf,
+        /// The version found.
+        version: String,
+    },
+}
+
+/// What the journal said when it was opened.
+#[derive(Debug)]
+pub(super) struct Replay {
+    pub(super) unfinished: Vec<Unfinished>,
+    pub(super) next_plan: PlanId,
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self { unfinished: Vec::new(), next_plan: PlanId(1) }
+    }
+}
+
+/// The open journal, or the memory of why there is none.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    file: Option<File>,
+    /// Intents without an outcome, by plan.
+    open: BTreeMap<u64, Record>,
+    highest: u64,
+    appended: usize,
+    /// Never write: the file is somebody else's.
+    read_only: bool,
+}
+
+impl Journal {
+    /// Reads what is there and makes the file ready. Never fails: what is wrong is returned beside it.
+    pub(super) fn open(dir: &Path) -> (Self, Replay, Vec<StoreError>) {
+        let path = dir.join(FILE);
+        let mut journal =
+            Self { path, file: None, open: BTreeMap::new(), highest: 0, appended: 0, read_only: false };
+        let mut defects = Vec::new();
+        if let Err(defect) = journal.load(dir, &mut defects) {
+            journal.read_only = matches!(defect, StoreError::Unsafe { .. } | StoreError::Future { .. });
+            defects.push(defect);
+        }
+        if !journal.read_only
+            && let Err(defect) = journal.rewrite()
+        {
+            defects.push(defect);
+        }
+        let replay = Replay {
+            unfinished: journal.open.values().cloned().filter_map(Record::into_unfinished).collect(),
+            next_plan: PlanId(journal.highest.saturating_add(1)),
+        };
+        (journal, replay, defects)
+    }
+
+    fn load(&mut self, dir: &Path, defects: &mut Vec<StoreError>) -> Result<(), StoreError> {
+        if let Err(source) = DirBuilder::new().recursive(true).mode(0o700).create(dir) {
+            return Err(StoreError::Io { operation: "create the directory", path: dir.to_path_buf(), source });
+        }
+        check_owner(dir)?;
+        let bytes = match read_bounded(&self.path) {
+            Ok(bytes) => bytes,
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(StoreError::Io { operation: "read", path: self.path.clone(), source }),
+        };
+        check_owner(&self.path)?;
+        let mut bad = 0;
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            match parse_line(line) {
+                Line::Ours(record) => self.note(record),
+                Line::Other(version) => return Err(StoreError::Future { path: self.path.clone(), version }),
+                Line::Bad => bad += 1,
+            }
+        }
+        if bad > 0 {
+            let seconds = crate::sys::clock::wall().as_secs();
+            let kept = self.path.with_extension(format!("bad-{seconds}"));
+            fs::rename(&self.path, &kept)
+                .map_err(|source| StoreError::Io { operation: "set aside", path: self.path.clone(), source })?;
+            defects.push(StoreError::BadLines { path: self.path.clone(), kept, lines: bad });
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, record: Record) {
+        let plan = record.plan();
+        self.highest = self.highest.max(plan);
+        match record.body {
+            Body::Intent { .. } => {
+                self.open.insert(plan, record);
+            }
+            Body::Outcome { .. } => {
+                self.open.remove(&plan);
+            }
+            Body::Mark { .. } => {}
+        }
+    }
+
+    /// Appends one record and syncs it.
+    pub(super) fn append(&mut self, record: &Record) -> Result<(), StoreError> {
+        // Memory first: the truth must not depend on the disk.
+        self.note(record.clone());
+        if self.read_only {
+            return Err(StoreError::Gone);
+        }
+        if self.file.is_none() || self.appended >= SHORTEN_AFTER {
+            // Also the way back after a failure: the new file holds all that is still open.
+            return self.rewrite();
+        }
+        let result = self.append_line(record);
+        if result.is_err() {
+            self.file = None;
+        }
+        result
+    }
+
+    fn append_line(&mut self, record: &Record) -> Result<(), StoreError> {
+        let line = render_line(record);
+        let Some(file) = self.file.as_mut() else { return Err(StoreError::Gone) };
+        file.write_all(line.as_bytes())
+            .and_then(|()| file.sync_data())
+            .map_err(|source| StoreError::Io { operation: "append to", path: self.path.clone(), source })?;
+        self.appended += 1;
+        Ok(())
+    }
+
+    /// Writes all that is still open to a new file and puts it in the place of the old one, in one step.
+    fn rewrite(&mut self) -> Result<(), StoreError> {
+        let new = self.path.with_extension("new");
+        let failed = |operation, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| StoreError::Io { operation, path, source }
+        };
+        let mut text = render_line(&Record::mark(self.highest));
+        for record in self.open.values() {
+            text.push_str(&render_line(record));
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .map_err(failed("create", &new))?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
+        fs::rename(&new, &self.path).map_err(failed("replace", &self.path))?;
+        if let Some(dir) = self.path.parent() {
+            File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync", dir))?;
+        }
+        self.file = Some(file);
+        self.appended = 0;
+        Ok(())
+    }
+}
+
+/// The file or directory decides what root unmounts: nobody else may write it.
+fn check_owner(path: &Path) -> Result<(), StoreError> {
+    let meta = fs::symlink_metadata(path)
+        .map_err(|source| StoreError::Io { operation: "look at", path: path.to_path_buf(), source })?;
+    let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
+    let own = nix::unistd::geteuid().as_raw();
+    if (owner != own && owner != 0) || mode & 0o022 != 0 {
+        return Err(StoreError::Unsafe { path: path.to_path_buf(), owner, mode });
+    }
+    Ok(())
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    file.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+enum Line {
+    Ours(Record),
+    Other(String),
+    Bad,
+}
+
+fn parse_line(line: &[u8]) -> Line {
+    let Some((sum, json)) = line.split_at_checked(8) else { return Line::Bad };
+    let Some(json) = json.strip_prefix(b" ") else { return Line::Bad };
+    let sum = str::from_utf8(sum).ok().and_then(|sum| u32::from_str_radix(sum, 16).ok());
+    if sum != Some(crc32fast::hash(json)) {
+        return Line::Bad;
+    }
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(json) else { return Line::Bad };
+    match value.get("apiVersion").and_then(serde_json::Value::as_str) {
+        Some(API_VERSION) => serde_json::from_value(value).map_or(Line::Bad, Line::Ours),
+        Some(other) => Line::Other(other.to_owned()),
+        None => Line::Bad,
+    }
+}
+
+fn render_line(record: &Record) -> String {
+    // A record is plain data: it always has a JSON form. An empty line would be skipped on reading.
+    let json = serde_json::to_string(record).unwrap_or_default();
+    format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests;

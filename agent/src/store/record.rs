@@ -1,0 +1,125 @@
+//! The shapes on disk, with their version, and their conversion to and from the core.
+
+use agent_core::id::{PlanId, SuperblockId, VolumeId};
+use agent_core::observation::Unfinished;
+use agent_core::path::BytePath;
+use agent_core::remediation::{Outcome, Plan};
+use serde::{Deserialize, Serialize};
+
+/// The version this agent writes. A record of another version is left alone.
+pub(super) const API_VERSION: &str = "mountie/v1";
+
+/// One line of the journal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    #[serde(rename = "apiVersion")]
+    pub(super) api_version: String,
+    #[serde(flatten)]
+    pub(super) body: Body,
+}
+
+/// What a line says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+pub(super) enum Body {
+    /// A plan is about to act.
+    Intent {
+        /// Its id.
+        plan: u64,
+        /// For which volume.
+        volume: String,
+        /// The mount point it works on.
+        mountpoint: Bytes,
+        /// The private place it uses.
+        stage: Bytes,
+        /// The superblock it wants to replace.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        old: Option<(u32, u32)>,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// A plan ended.
+    Outcome {
+        /// Its id.
+        plan: u64,
+        /// What became of it, for people.
+        outcome: String,
+    },
+    /// No plan up to this id is unfinished. Written when the journal is shortened.
+    Mark {
+        /// The highest id ever used.
+        plan: u64,
+    },
+}
+
+/// A path in JSON: text where it is UTF-8, else a list of bytes. Nothing is lost.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Bytes {
+    Text(String),
+    Raw(Vec<u8>),
+}
+
+impl From<&BytePath> for Bytes {
+    fn from(path: &BytePath) -> Self {
+        match str::from_utf8(path.as_bytes()) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Raw(path.as_bytes().to_vec()),
+        }
+    }
+}
+
+impl From<Bytes> for BytePath {
+    fn from(bytes: Bytes) -> Self {
+        match bytes {
+            Bytes::Text(text) => Self::new(text.into_bytes()),
+            Bytes::Raw(raw) => Self::new(raw),
+        }
+    }
+}
+
+impl Record {
+    fn new(body: Body) -> Self {
+        Self { api_version: API_VERSION.to_owned(), body }
+    }
+
+    pub(super) fn intent(plan: &Plan) -> Self {
+        Self::new(Body::Intent {
+            plan: plan.id.0,
+            volume: plan.volume.as_str().to_owned(),
+            mountpoint: Bytes::from(&plan.mountpoint),
+            stage: Bytes::from(&plan.stage),
+            old: plan.old.map(|old| (old.major, old.minor)),
+            reason: plan.reason.map_or("settle", agent_core::verdict::Reason::label).to_owned(),
+        })
+    }
+
+    pub(super) fn outcome(plan: PlanId, outcome: &Outcome) -> Self {
+        Self::new(Body::Outcome { plan: plan.0, outcome: outcome.label().to_owned() })
+    }
+
+    pub(super) fn mark(plan: u64) -> Self {
+        Self::new(Body::Mark { plan })
+    }
+
+    /// The id the record is about.
+    pub(super) const fn plan(&self) -> u64 {
+        match &self.body {
+            Body::Intent { plan, .. } | Body::Outcome { plan, .. } | Body::Mark { plan } => *plan,
+        }
+    }
+
+    /// The intent as the core wants to know it.
+    pub(super) fn into_unfinished(self) -> Option<Unfinished> {
+        match self.body {
+            Body::Intent { plan, volume, mountpoint, stage, old, .. } => Some(Unfinished {
+                plan: PlanId(plan),
+                volume: VolumeId::new(volume),
+                mountpoint: mountpoint.into(),
+                stage: stage.into(),
+                old: old.map(|(major, minor)| SuperblockId { major, minor }),
+            }),
+            Body::Outcome { .. } | Body::Mark { .. } => None,
+        }
+    }
+}
