@@ -1,25 +1,45 @@
 //! The engine: inputs in, outputs out. The only owner of health state.
+//!
+//! One turn: take the input, mark the volumes it concerns, judge each of those in the order of their names, let
+//! the next probes and plans follow, tell the kernel's side if the set of mounts changed. A turn costs what it
+//! concerns, never the number of mounts (only a new table does) and never the number of volumes.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
+use crate::engine::probing::Probing;
+use crate::engine::repair::{Repairs, Running};
+use crate::engine::settling::Settling;
+use crate::engine::volume::Volume;
+use crate::health::evidence::Look;
 use crate::id::{Generation, MountId, PlanId, ProbeId, SuperblockId, VolumeId};
 use crate::observation::{KernelErrors, PlanReport, ProbeReport, Unfinished};
 use crate::path::BytePath;
-use crate::policy::Policy;
-use crate::remediation::Plan;
+use crate::policy::{Policy, Thresholds};
+use crate::remediation::{Outcome, Plan};
 use crate::status::VolumeStatus;
 use crate::time::Monotonic;
 use crate::topology::MountTable;
 use crate::verdict::{HealthState, Reason};
 use crate::volume::Sentinel;
 
+mod judging;
+mod kernel;
+mod pace;
+mod probing;
+mod repair;
+mod report;
+mod settling;
+mod table;
+mod volume;
+
 /// Everything that can reach the engine.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The settings, at the start and after a reload.
     Policy(Policy),
-    /// Plans without an outcome, from the journal, before the first table.
+    /// Plans without an outcome: those of an earlier run before the first table, those that were lost at any time.
     Unfinished(Vec<Unfinished>),
     /// A new snapshot of the mount table.
     MountTable(MountTable),
@@ -50,6 +70,14 @@ pub enum Output {
     Transition(Transition),
     /// The set of superblocks and mount points that the kernel should count for: replaces the last set.
     Track(Vec<Tracked>),
+    /// An intent of an earlier run came to its end, by a settling plan or because nothing was left to do: the
+    /// store writes this outcome for it.
+    Settled {
+        /// The plan of the earlier run.
+        plan: PlanId,
+        /// Always [`Outcome::Interrupted`].
+        outcome: Outcome,
+    },
     /// Odd or notable, for the log.
     Note(Note),
 }
@@ -120,30 +148,189 @@ pub struct Note {
 
 /// The engine.
 #[derive(Debug)]
-pub struct Engine {}
+pub struct Engine {
+    policy: Policy,
+    table: Option<MountTable>,
+    volumes: BTreeMap<VolumeId, Volume>,
+    /// The volumes on each superblock, for the kernel's counts.
+    by_superblock: BTreeMap<SuperblockId, Vec<VolumeId>>,
+    probing: Probing,
+    /// Superblocks on which a probe ended in this turn.
+    freed: Vec<SuperblockId>,
+    running: BTreeMap<PlanId, Running>,
+    next_plan: PlanId,
+    /// Volumes that want a plan and wait for another to end.
+    wanting: BTreeSet<VolumeId>,
+    settling: Settling,
+    settling_due: bool,
+    tracked: Vec<Tracked>,
+    /// A volume came, went, or moved: the kernel's side is told at once.
+    track_changed: bool,
+    /// A probe learnt a root: the kernel's side is told when some more may have come together.
+    track_learnt: bool,
+    track_not_before: Option<Monotonic>,
+    /// When each volume is looked at without being asked, soonest first.
+    wakes: BTreeSet<(Monotonic, VolumeId)>,
+    /// Volumes that this turn concerns.
+    touched: BTreeSet<VolumeId>,
+    now: Monotonic,
+}
 
 impl Engine {
     /// An engine that knows nothing yet. `first_plan` must be above every plan id in the journal.
     #[must_use]
     pub fn new(policy: Policy, first_plan: PlanId) -> Self {
-        let _ = (policy, first_plan);
-        Self {}
+        let mut engine = Self {
+            policy: Policy::default(),
+            table: None,
+            volumes: BTreeMap::new(),
+            by_superblock: BTreeMap::new(),
+            probing: Probing::default(),
+            freed: Vec::new(),
+            running: BTreeMap::new(),
+            next_plan: first_plan,
+            wanting: BTreeSet::new(),
+            settling: Settling::default(),
+            settling_due: false,
+            tracked: Vec::new(),
+            track_changed: false,
+            track_learnt: false,
+            track_not_before: None,
+            wakes: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            now: Monotonic::default(),
+        };
+        // A fresh volume changes no state by being told its settings.
+        engine.take_policy(policy, Monotonic::default(), &mut Vec::new());
+        engine
     }
 
     /// Takes one input and returns what follows from it, in a fixed order. Never fails: odd input becomes a note.
     pub fn handle(&mut self, now: Monotonic, input: Input) -> Vec<Output> {
-        let _ = (now, input);
-        Vec::new()
+        // Records of several CPUs and several tasks race; the engine's own time only goes forward.
+        self.now = self.now.max(now);
+        let now = self.now;
+        let mut outputs = Vec::new();
+        match input {
+            Input::Policy(policy) => self.take_policy(policy, now, &mut outputs),
+            Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
+            Input::MountTable(table) => self.take_table(table, now, &mut outputs),
+            Input::Kernel(errors) => self.take_errors(&errors, now),
+            Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
+            Input::ProbeReturned(id) => self.probe_returned(id, now),
+            Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
+            Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
+            Input::Deadline => {}
+        }
+        self.settle(now, &mut outputs);
+        self.wake(now);
+        for id in core::mem::take(&mut self.touched) {
+            self.process(&id, now, &mut outputs);
+        }
+        self.serve_waiting(now, &mut outputs);
+        self.track(now, &mut outputs);
+        outputs
     }
 
     /// When `Input::Deadline` is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Monotonic> {
-        None
+        let volume = self.wakes.first().map(|(time, _)| *time);
+        let settling = self.settling.next_due().filter(|due| *due > self.now);
+        let track = self.track_not_before.filter(|_| self.track_learnt);
+        [volume, settling, track].into_iter().flatten().min()
     }
 
     /// What is known about every volume, by name: what exporters show.
+    #[must_use]
     pub fn volumes(&self) -> Vec<VolumeStatus> {
-        Vec::new()
+        self.volumes.values().map(|volume| self.status(volume)).collect()
+    }
+
+    /// What is known about one volume.
+    #[must_use]
+    pub fn volume(&self, id: &VolumeId) -> Option<VolumeStatus> {
+        self.volumes.get(id).map(|volume| self.status(volume))
+    }
+
+    /// A person asks for a look now.
+    fn probe_now(&mut self, id: VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
+        match self.volumes.get_mut(&id) {
+            Some(volume) => {
+                volume.probes.want(now);
+                self.touched.insert(id);
+            }
+            None => {
+                let text = String::from("a look was asked for at a volume that is not known");
+                outputs.push(Output::Note(Note { volume: Some(id), text }));
+            }
+        }
+    }
+
+    /// Marks the volumes whose time has come.
+    fn wake(&mut self, now: Monotonic) {
+        while let Some((time, id)) = self.wakes.first().cloned().filter(|(time, _)| *time <= now) {
+            self.wakes.remove(&(time, id.clone()));
+            self.touched.insert(id);
+        }
+    }
+
+    /// Judges one volume, and lets follow what must: a step, a plan, a probe, and the time to look again.
+    fn process(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
+        if self.forget(id, now) {
+            self.track_changed = true;
+            return;
+        }
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
+        self.consider_repair(id, now, outputs);
+        self.consider_probe(id, now, outputs);
+        self.set_wake(id, now);
+    }
+
+    /// The next time at which this volume changes without any input. What waits for an input (a probe that is
+    /// out, a busy superblock, another plan) is not a time.
+    fn set_wake(&mut self, id: &VolumeId, now: Monotonic) {
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        let next = volume.next_change(&self.policy.thresholds, now).filter(|time| *time > now);
+        if next == volume.wake && next.is_none_or(|time| self.wakes.contains(&(time, id.clone()))) {
+            return;
+        }
+        if let Some(old) = volume.wake.take() {
+            self.wakes.remove(&(old, id.clone()));
+        }
+        volume.wake = next;
+        self.wakes.extend(next.map(|time| (time, id.clone())));
     }
 }
+
+impl Volume {
+    fn next_change(&self, thresholds: &Thresholds, now: Monotonic) -> Option<Monotonic> {
+        let window = thresholds.evidence_window;
+        let repair = match self.wants_repair(now) {
+            Repairs::At(time) => Some(time),
+            Repairs::Now(_) | Repairs::Spent | Repairs::No => None,
+        };
+        let is_good = self.evidence.look == Look::Good;
+        [
+            self.probe_due(),
+            repair,
+            self.evidence.kernel.next_expiry(window),
+            self.evidence.full.map(|at| at + window),
+            self.evidence.good.filter(|_| is_good).map(|good| good.at + self.good_for()),
+            self.settles_at(thresholds),
+            self.hold_until,
+            self.returned_until,
+            self.gone_since.map(|since| since + thresholds.forget_after),
+        ]
+        .into_iter()
+        .flatten()
+        .filter(|time| *time > now)
+        .min()
+    }
+}
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

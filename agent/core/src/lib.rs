@@ -5,9 +5,10 @@
 //! * Time comes in as an argument ([`time::Monotonic`]); randomness does not exist (jitter is a hash).
 //! * Paths are bytes ([`path::BytePath`]). A label is a lossless escape of them.
 //! * A superblock is what gets sick ([`id::SuperblockId`]); a volume is what a person names.
-//! * Every fact is an [`observation::Observation`]; every decision is an [`engine::Output`].
+//! * Every fact is an [`engine::Input`], in the words of [`observation`]; every decision is an [`engine::Output`].
 //! * At most one probe and at most one plan is outstanding per superblock.
-//! * A plan is only ever made for a volume in mode `act` (or printed, in mode `dry-run`).
+//! * A plan that repairs is only ever made for a volume in mode `act` (or printed, in mode `dry-run`). A plan
+//!   without a reason repairs nothing: it takes away what an earlier plan of the agent's own left half-made.
 //! * Same inputs in the same order give the same outputs, whatever order any map had.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -17,12 +18,18 @@ extern crate alloc;
 pub mod id;
 pub mod time;
 pub mod path;
+pub mod hash;
 pub mod errno;
+pub mod fstype;
+pub mod glob;
 pub mod topology;
 pub mod volume;
 pub mod observation;
 pub mod verdict;
 pub mod policy;
+pub mod discovery;
+pub mod health;
 pub mod remediation;
+pub mod secret;
 pub mod status;
 pub mod engine;

@@ -203,16 +203,20 @@ pub enum NotRun {
 }
 
 /// What a good probe learnt.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProbeOk {
     /// Inode number of the mount's root: the second half of the kernel's key.
     pub root_inode: u64,
-    /// Whether file data was read past the cache (sentinel or device), not only attributes.
+    /// Whether file data was read past the cache, through the file system (the sentinel).
     pub read_data: bool,
+    /// Whether a block of the device under the file system was read. It says nothing about files.
+    pub read_device: bool,
     /// Whether data was written.
     pub wrote_data: bool,
     /// `f_fsid`, 16 hexadecimal digits, where asked.
     pub fsid: Option<String>,
+    /// UUID of the file system, as `blkid` prints it, where the kernel tells it.
+    pub uuid: Option<String>,
 }
 
 /// The end of a plan.
@@ -243,4 +247,18 @@ pub struct Unfinished {
     pub stage: BytePath,
     /// The superblock it wanted to replace.
     pub old: Option<SuperblockId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    #[test]
+    fn labels_are_unique() {
+        let ops: BTreeSet<_> = Op::ALL.into_iter().map(Op::label).collect();
+        assert_eq!(ops.len(), Op::ALL.len());
+        let sources = [Source::Bpf, Source::Fanotify, Source::Probe].map(Source::label);
+        assert_eq!(sources, ["bpf", "fanotify", "probe"]);
+    }
 }

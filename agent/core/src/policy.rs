@@ -40,6 +40,8 @@ pub struct Thresholds {
     pub backoff: Duration,
     /// The longest pause between two attempts.
     pub backoff_max: Duration,
+    /// The pause after an attempt that found the old mount in use.
+    pub backoff_busy: Duration,
     /// Plans at once on this node.
     pub plans_at_once: usize,
     /// A completed probe slower than this share of its deadline, in percent, is `slow`.
@@ -59,6 +61,7 @@ impl Default for Thresholds {
             flap_window: Duration::from_secs(600),
             backoff: Duration::from_secs(1),
             backoff_max: Duration::from_secs(300),
+            backoff_busy: Duration::from_secs(30),
             plans_at_once: 4,
             slow_percent: 50,
             forget_after: Duration::from_secs(60),

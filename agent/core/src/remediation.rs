@@ -9,6 +9,11 @@ use crate::path::BytePath;
 use crate::verdict::Reason;
 use crate::volume::{Identity, Method, Sentinel};
 
+pub mod budget;
+pub mod ladder;
+pub mod plan;
+pub mod settle;
+
 /// Ordered actions for one volume, made before anything is touched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -30,6 +35,27 @@ pub struct Plan {
     pub undo: Vec<Action>,
     /// The whole plan must be done by then.
     pub timeout: Duration,
+    /// A helper must be done by then. What the plan has beyond it is for the looks.
+    pub helper_timeout: Duration,
+}
+
+/// The time that a look or a move may take at least, within its plan's.
+const SHORT: Duration = Duration::from_secs(10);
+
+impl Plan {
+    /// How long one action may take, within the time of the whole plan.
+    #[must_use]
+    pub fn limit(&self, action: &Action) -> Duration {
+        match action {
+            // A plain unmount writes back what is dirty, which takes its time as a mount does.
+            Action::Stage { .. } | Action::RunInPlace { .. } | Action::UnmountOld => self.helper_timeout,
+            Action::CheckStaged { .. }
+            | Action::Swap { .. }
+            | Action::Verify { .. }
+            | Action::DetachTop
+            | Action::Unstage => self.timeout.saturating_sub(self.helper_timeout).max(SHORT),
+        }
+    }
 }
 
 /// One effect. Each is carried out by a child process that can be abandoned.
@@ -52,6 +78,10 @@ pub enum Action {
         sentinel: Option<Sentinel>,
         /// What it must be, when known.
         identity: Identity,
+        /// The source that it must show, when known.
+        source: Option<Vec<u8>>,
+        /// The type that it must have, when known.
+        fstype: Option<String>,
     },
     /// Unmount the old one first, plainly. For file systems whose device can be mounted only once at a time.
     UnmountOld,

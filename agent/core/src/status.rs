@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::errno::Errno;
 use crate::id::{SuperblockId, VolumeId};
-use crate::observation::{Op, ProbeResult, Source, Task};
+use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
 use crate::time::Monotonic;
@@ -49,6 +49,10 @@ pub struct VolumeStatus {
     pub attempts: u32,
     /// The plan that is running.
     pub plan: Option<Plan>,
+    /// The plan that would be carried out, were the mode not `dry-run`.
+    pub due_plan: Option<Plan>,
+    /// The last repair that ended, and when.
+    pub last_repair: Option<(Monotonic, PlanReport)>,
     /// The next attempt is not before this time.
     pub next_attempt: Option<Monotonic>,
     /// The last transitions, newest first; at most 16.

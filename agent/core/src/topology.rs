@@ -1,9 +1,14 @@
 //! The mount table of one namespace, as facts: which mount shows which superblock where.
 
-use alloc::{string::String, vec::Vec};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::{string::String, sync::Arc, vec::Vec};
+use core::fmt;
 
+use crate::hash::hash;
 use crate::id::{MountId, SuperblockId};
 use crate::path::BytePath;
+
+pub mod diff;
 
 /// One line of the mount table.
 ///
@@ -34,27 +39,51 @@ pub struct Mount {
 }
 
 /// Options in their order, as whole words. Repeated words and unknown words are kept.
+///
+/// Kept as one text: ten thousand mounts have some two hundred thousand words.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Options(Vec<Vec<u8>>);
+pub struct Options(Vec<u8>);
 
 impl Options {
     /// Splits at commas. (A comma inside a value cannot be told apart; it does not hide a whole word.)
     #[must_use]
     pub fn parse(text: &[u8]) -> Self {
-        Self(text.split(|byte| *byte == b',').filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect())
+        Self::join(text.split(|byte| *byte == b','))
+    }
+
+    /// Takes words that were split elsewhere, in their order. For a reader that must undo escapes after the
+    /// split, because an escaped comma is part of its word.
+    pub fn from_words(words: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let words: Vec<Vec<u8>> = words.into_iter().collect();
+        Self::join(words.iter().map(Vec::as_slice))
+    }
+
+    fn join<'a>(words: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut kept = Vec::new();
+        for word in words.filter(|word| !word.is_empty()) {
+            if !kept.is_empty() {
+                kept.push(SEPARATOR);
+            }
+            kept.extend_from_slice(word);
+        }
+        kept.shrink_to_fit();
+        Self(kept)
     }
 
     /// Whether the whole word stands among the options: `ro` does not match `errors=remount-ro`.
     #[must_use]
     pub fn has(&self, word: &str) -> bool {
-        self.0.iter().any(|option| option == word.as_bytes())
+        self.iter().any(|option| option == word.as_bytes())
     }
 
     /// The words, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().map(Vec::as_slice)
+        self.0.split(|byte| *byte == SEPARATOR).filter(|word| !word.is_empty())
     }
 }
+
+/// Between words: the one byte that a word cannot contain, since the kernel's options are C strings.
+const SEPARATOR: u8 = 0;
 
 /// How mount events travel to and from a mount.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -65,52 +94,180 @@ pub struct Propagation {
     pub master: Option<u32>,
 }
 
-/// One snapshot of the table, in the order in which the kernel listed it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// One snapshot of the table, in the order in which the kernel listed it. A clone is another handle to the
+/// same snapshot: tables are large, and several parts of the agent hold the last one.
+#[derive(Clone, Default)]
 pub struct MountTable {
+    snapshot: Arc<Snapshot>,
+}
+
+/// The lines, with indexes made once: positions sorted by what they are looked up by.
+#[derive(Default)]
+struct Snapshot {
     mounts: Vec<Mount>,
+    /// By the hash of the mount point. A collision is told apart by comparing the paths.
+    by_path: Vec<(u64, u32)>,
+    by_superblock: Vec<(SuperblockId, u32)>,
+    by_id: Vec<(MountId, u32)>,
+}
+
+impl PartialEq for MountTable {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.snapshot, &other.snapshot) || self.snapshot.mounts == other.snapshot.mounts
+    }
+}
+
+impl Eq for MountTable {}
+
+impl fmt::Debug for MountTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.mounts()).finish()
+    }
 }
 
 impl MountTable {
     /// Takes the lines in the kernel's order.
     #[must_use]
     pub fn new(mounts: Vec<Mount>) -> Self {
-        Self { mounts }
+        let by_path = index(&mounts, |mount| hash(mount.mountpoint.as_bytes()));
+        let by_superblock = index(&mounts, |mount| mount.superblock);
+        let by_id = index(&mounts, |mount| mount.id);
+        Self { snapshot: Arc::new(Snapshot { mounts, by_path, by_superblock, by_id }) }
     }
 
     /// All mounts.
     #[must_use]
     pub fn mounts(&self) -> &[Mount] {
-        &self.mounts
+        &self.snapshot.mounts
     }
 
     /// The mounts at exactly this path, bottom first: each later one covers the one before it. Ordered by
     /// parent, not by line: a mount moved beneath another comes later in the table.
     #[must_use]
     pub fn stack_at(&self, path: &BytePath) -> Vec<&Mount> {
-        let here: Vec<&Mount> = self.mounts.iter().filter(|mount| mount.mountpoint == *path).collect();
-        let mut stack: Vec<&Mount> = here
-            .iter()
-            .copied()
-            .filter(|mount| !here.iter().any(|other| other.id == mount.parent && other.id != mount.id))
-            .collect();
+        self.stack_at_bytes(path.as_bytes())
+    }
+
+    fn stack_at_bytes(&self, path: &[u8]) -> Vec<&Mount> {
+        let here = self.lines_at(path);
+        if here.len() < 2 {
+            return here;
+        }
+        let ids: BTreeSet<MountId> = here.iter().map(|mount| mount.id).collect();
+        let mut above: BTreeMap<MountId, Vec<&Mount>> = BTreeMap::new();
+        let mut stack: Vec<&Mount> = Vec::with_capacity(here.len());
+        for mount in &here {
+            if mount.parent == mount.id || !ids.contains(&mount.parent) {
+                stack.push(mount);
+            } else {
+                above.entry(mount.parent).or_default().push(mount);
+            }
+        }
         // Every mount has one parent, so each round appends what sits on something already in the stack.
         let mut next = 0;
         while let Some(below) = stack.get(next).map(|mount| mount.id) {
-            stack.extend(here.iter().copied().filter(|mount| mount.parent == below && mount.id != below));
+            stack.extend(above.remove(&below).unwrap_or_default());
             next += 1;
         }
-        stack
+        // Parents in a ring cannot come from the kernel; the lines are still there.
+        if stack.is_empty() { here } else { stack }
     }
 
-    /// The mount that a path walk ends on at exactly this path.
+    /// The uppermost mount at exactly this path. See [`MountTable::visible_at`] for what a path walk finds.
     #[must_use]
     pub fn top_at(&self, path: &BytePath) -> Option<&Mount> {
         self.stack_at(path).pop()
     }
 
+    /// The mount whose root a path walk to exactly this path ends on. A mount that lies below a directory over
+    /// which something was mounted later is in the table, and not visible.
+    ///
+    /// kernel: `__follow_mount_rcu`, fs/namei.c: the walk crosses whatever is mounted on the current mount.
+    #[must_use]
+    pub fn visible_at(&self, path: &BytePath) -> Option<&Mount> {
+        let mut current = self.top_at(&BytePath::from("/"));
+        if path.as_bytes() == b"/" {
+            return current;
+        }
+        for end in component_ends(path.as_bytes()) {
+            let prefix = path.as_bytes().get(..end).unwrap_or_default();
+            let found = self.crossed_at(prefix, current);
+            if end == path.as_bytes().len() {
+                return found;
+            }
+            current = found.or(current);
+        }
+        None
+    }
+
+    /// What a walk that stands on `current` comes to when it crosses the mounts at `path`.
+    fn crossed_at(&self, path: &[u8], current: Option<&Mount>) -> Option<&Mount> {
+        let stack = self.stack_at_bytes(path);
+        let mut top: Option<&Mount> = None;
+        for mount in stack {
+            let attached = match (top, current) {
+                (Some(below), _) if mount.parent == below.id => true,
+                (_, Some(current)) => mount.parent == current.id || !self.has_id(mount.parent),
+                // The table of a changed root: its own root is not listed.
+                (None, None) => true,
+                (Some(_), None) => false,
+            };
+            if attached {
+                top = Some(mount);
+            }
+        }
+        top
+    }
+
     /// All mounts that show this superblock.
     pub fn showing(&self, superblock: SuperblockId) -> impl Iterator<Item = &Mount> {
-        self.mounts.iter().filter(move |mount| mount.superblock == superblock)
+        self.run(&self.snapshot.by_superblock, superblock)
+    }
+
+    /// All mounts, by id.
+    fn in_id_order(&self) -> impl Iterator<Item = &Mount> {
+        let position = |(_, position): &(MountId, u32)| usize::try_from(*position).ok();
+        self.snapshot
+            .by_id
+            .iter()
+            .filter_map(position)
+            .filter_map(|position| self.snapshot.mounts.get(position))
+    }
+
+    fn lines_at(&self, path: &[u8]) -> Vec<&Mount> {
+        let same_hash = self.run(&self.snapshot.by_path, hash(path));
+        same_hash.filter(|mount| mount.mountpoint.as_bytes() == path).collect()
+    }
+
+    fn has_id(&self, id: MountId) -> bool {
+        self.run(&self.snapshot.by_id, id).next().is_some()
+    }
+
+    /// The lines with this key, in the kernel's order.
+    fn run<'a, K: Ord + Copy>(&'a self, index: &'a [(K, u32)], key: K) -> impl Iterator<Item = &'a Mount> {
+        let start = index.partition_point(|(other, _)| *other < key);
+        index
+            .get(start..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(move |(other, _)| *other == key)
+            .filter_map(|(_, position)| self.snapshot.mounts.get(usize::try_from(*position).ok()?))
     }
 }
+
+fn index<K: Ord>(mounts: &[Mount], key: impl Fn(&Mount) -> K) -> Vec<(K, u32)> {
+    let mut index: Vec<(K, u32)> =
+        mounts.iter().zip(0..).map(|(mount, position)| (key(mount), position)).collect();
+    index.sort_unstable();
+    index
+}
+
+/// Where each component of an absolute path ends.
+fn component_ends(path: &[u8]) -> impl Iterator<Item = usize> {
+    let slashes =
+        path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(position, _)| position);
+    slashes.chain(core::iter::once(path.len()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -195,3 +195,20 @@ pub struct Condition {
     /// What else is worth knowing.
     pub advice: BTreeSet<Advice>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_unique_and_every_reason_has_its_kubernetes_word() {
+        let reasons: BTreeSet<_> = Reason::ALL.into_iter().map(Reason::label).collect();
+        let states: BTreeSet<_> = HealthState::ALL.into_iter().map(HealthState::label).collect();
+        let advice: BTreeSet<_> = Advice::ALL.into_iter().map(Advice::label).collect();
+        assert_eq!((reasons.len(), states.len(), advice.len()), (13, 7, 4));
+        for reason in Reason::ALL {
+            assert!(["DataLoss", "Degraded", "Inaccessible"].contains(&reason.kubernetes_status()));
+        }
+        assert!(HealthState::Quarantined.is_sick() && !HealthState::Probation.is_sick());
+    }
+}

@@ -1,0 +1,221 @@
+//! The judgement of one volume: its facts for the rules, the steps that follow, the sentence for people.
+
+use alloc::{format, string::String, vec::Vec};
+use core::time::Duration;
+
+use crate::discovery::Presence;
+use crate::engine::Transition;
+use crate::engine::volume::Volume;
+use crate::health::message::describe;
+use crate::health::rules::{Facts, Judgement, judge};
+use crate::health::window::Span;
+use crate::health::{Event, step};
+use crate::policy::Thresholds;
+use crate::remediation::budget::Pace;
+use crate::time::Monotonic;
+use crate::verdict::{Advice, HealthState, Verdict};
+
+/// The most transitions that are kept of a volume.
+const HISTORY: usize = 16;
+/// The most falls that are remembered.
+const FALLS: usize = 32;
+
+impl Volume {
+    /// The facts of this moment, for the rules.
+    pub(super) fn facts<'a>(&'a self, thresholds: &Thresholds, now: Monotonic) -> Facts<'a> {
+        Facts {
+            evidence: &self.evidence,
+            identity: self.spec.as_ref().map(|spec| &spec.identity),
+            presence: self.presence,
+            failures: self.watch.failures.max(1),
+            good_for: self.good_for(),
+            span: Span { now, window: thresholds.evidence_window },
+            sustained_errors: thresholds.sustained_errors,
+            sustained_spread: thresholds.sustained_spread,
+        }
+    }
+
+    /// A good look speaks for the volume until three more should have come.
+    pub(super) fn good_for(&self) -> Duration {
+        self.watch.interval.saturating_mul(3).saturating_add(self.watch.deadline)
+    }
+
+    /// Judges the evidence of this moment, and takes the steps that follow.
+    pub(super) fn refresh(&mut self, thresholds: &Thresholds, now: Monotonic) -> Vec<Transition> {
+        let mut transitions = Vec::new();
+        let span = Span { now, window: thresholds.evidence_window };
+        self.evidence.kernel.expire(span);
+        self.hold_until = self.hold_until.filter(|until| *until > now);
+        self.refresh_advice(span);
+        if !self.is_watched() {
+            if self.condition.state != HealthState::Recovering || self.plan.is_none() {
+                transitions.extend(self.apply(Event::Unwatched, String::from("not watched (mode off)"), now));
+            }
+            return transitions;
+        }
+        if self.plan.is_some() && self.condition.state == HealthState::Recovering || self.hold_until.is_some()
+        {
+            return transitions;
+        }
+        match self.presence {
+            Some(Presence::Idle) => {
+                let message = String::from("only the automount trap is there: not a fault");
+                self.judgement = Judgement::UNKNOWN;
+                transitions.extend(self.apply(Event::Idle, message, now));
+            }
+            None if self.gone_since.is_some() => {
+                self.judgement = Judgement::UNKNOWN;
+                transitions.extend(self.apply(Event::Unwatched, String::from("unmounted"), now));
+            }
+            None => {}
+            Some(_) => self.judge_and_step(thresholds, now, &mut transitions),
+        }
+        transitions
+    }
+
+    fn judge_and_step(&mut self, thresholds: &Thresholds, now: Monotonic, transitions: &mut Vec<Transition>) {
+        let facts = self.facts(thresholds, now);
+        let judgement = judge(&facts);
+        let message = self.with_witness(describe(&facts, &judgement), judgement.verdict, facts.span);
+        let doubted = [self.judgement.verdict, judgement.verdict]
+            .iter()
+            .any(|verdict| matches!(verdict, Verdict::Suspect(_)));
+        self.judgement = judgement;
+        self.returned_until =
+            self.returned_until.filter(|until| *until > now && judgement.verdict == Verdict::Unknown);
+        if self.returned_until.is_some() {
+            return;
+        }
+        // The settle time begins when the doubt ends, also where nobody looked at that very moment.
+        if self.condition.state == HealthState::Probation && doubted {
+            self.settle_from = now;
+        }
+        transitions.extend(self.apply(Event::Judged(judgement.verdict), message, now));
+        if let Some(fall) = transitions.last().filter(|t| t.to == HealthState::Degraded && t.from != t.to) {
+            let at = fall.at;
+            self.fall(thresholds, at);
+        }
+        if self.is_settled(thresholds, now) {
+            let message = String::from("good for the whole settle time");
+            transitions.extend(self.apply(Event::Settled, message, now));
+        }
+    }
+
+    /// Adds who met the last error, while that is recent: a person looks there first.
+    fn with_witness(&self, seen: String, verdict: Verdict, span: Span) -> String {
+        let recent = self.culprits.first().filter(|(at, ..)| span.now.since(*at) < span.window);
+        match (verdict, recent) {
+            (Verdict::Suspect(_) | Verdict::Sick(_), Some((_, errno, op, task))) => {
+                format!("{} (process {}) met {errno} on {}; {seen}", task.comm, task.pid, op.label())
+            }
+            _ => seen,
+        }
+    }
+
+    fn fall(&mut self, thresholds: &Thresholds, now: Monotonic) {
+        self.falls.retain(|at| now.since(*at) < thresholds.flap_window);
+        if self.falls.len() >= FALLS {
+            self.falls.remove(0);
+        }
+        self.falls.push(now);
+        self.sick_since = now;
+        self.told_plan = false;
+        let pace = Pace { volume: &self.id, flaps: self.flaps(thresholds, now), thresholds };
+        self.budget.fell(&pace);
+    }
+
+    /// Falls within the flap window, beyond the first.
+    pub(super) fn flaps(&self, thresholds: &Thresholds, now: Monotonic) -> u32 {
+        let recent = self.falls.iter().filter(|at| now.since(**at) < thresholds.flap_window).count();
+        u32::try_from(recent.saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    /// When the settle time of a volume in probation is over. It doubles with every recent fall.
+    pub(super) fn settles_at(&self, thresholds: &Thresholds) -> Option<Monotonic> {
+        if self.condition.state != HealthState::Probation {
+            return None;
+        }
+        let doublings = self.flaps(thresholds, self.settle_from).min(31);
+        let settle = thresholds.probation.saturating_mul(1 << doublings).min(thresholds.probation_max);
+        Some(self.settle_from + settle)
+    }
+
+    fn is_settled(&self, thresholds: &Thresholds, now: Monotonic) -> bool {
+        let good = self.evidence.good.is_some_and(|good| good.started >= self.settle_from);
+        self.judgement.verdict == Verdict::Healthy
+            && good
+            && self.settles_at(thresholds).is_some_and(|time| time <= now)
+    }
+
+    fn refresh_advice(&mut self, span: Span) {
+        self.evidence.full = self.evidence.full.filter(|at| span.now.since(*at) < span.window);
+        let present = self.presence == Some(Presence::Present);
+        let advice = [
+            (Advice::Full, present && self.evidence.full.is_some()),
+            (Advice::Inaccessible, present && self.evidence.inaccessible),
+            (Advice::Slow, present && self.evidence.slow),
+            (Advice::Idle, self.presence == Some(Presence::Idle)),
+        ];
+        let holds = advice.into_iter().filter(|(_, holds)| *holds && self.is_watched());
+        self.condition.advice = holds.map(|(advice, _)| advice).collect();
+    }
+
+    /// Takes one step; a transition if the state or its reason changed.
+    pub(super) fn apply(&mut self, event: Event, seen: String, now: Monotonic) -> Option<Transition> {
+        let from = self.condition.state;
+        let to = step(from, event);
+        let reason = match (to, event) {
+            (HealthState::Unknown | HealthState::Healthy, _) => None,
+            (
+                HealthState::Suspect | HealthState::Degraded | HealthState::Quarantined,
+                Event::Judged(verdict),
+            ) => match verdict {
+                Verdict::Suspect(reason) | Verdict::Sick(reason) => Some(reason),
+                Verdict::Unknown | Verdict::Healthy => self.condition.reason,
+            },
+            _ => self.condition.reason,
+        };
+        if to != HealthState::Degraded {
+            self.due_plan = None;
+        }
+        self.condition.message = self.sentence(to, seen);
+        if (to, reason) == (from, self.condition.reason) {
+            return None;
+        }
+        if to == HealthState::Probation && from != to {
+            self.settle_from = now;
+        }
+        self.condition.state = to;
+        self.condition.reason = reason;
+        self.condition.since = now;
+        let is_bad = matches!(to, HealthState::Suspect | HealthState::Degraded);
+        let transition = Transition {
+            volume: self.id.clone(),
+            from,
+            to,
+            reason,
+            at: now,
+            evidence_at: self.judgement.evidence_at.filter(|_| is_bad),
+            message: self.condition.message.clone(),
+        };
+        self.history.insert(0, transition.clone());
+        self.history.truncate(HISTORY);
+        Some(transition)
+    }
+
+    fn sentence(&self, state: HealthState, seen: String) -> String {
+        match (state, &self.last_outcome) {
+            (HealthState::Probation, _) => format!("good again, not yet believed: {seen}"),
+            (HealthState::Quarantined, _) => format!("no more attempts at repair, a person must act: {seen}"),
+            (HealthState::Degraded, Some(outcome)) => format!("{seen}; last repair: {outcome}"),
+            (
+                HealthState::Unknown
+                | HealthState::Healthy
+                | HealthState::Suspect
+                | HealthState::Degraded
+                | HealthState::Recovering,
+                _,
+            ) => seen,
+        }
+    }
+}

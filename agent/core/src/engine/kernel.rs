@@ -1,0 +1,63 @@
+//! Errors that the kernel counted: whose they are, and what they add up to.
+
+use alloc::vec::Vec;
+
+use crate::engine::Engine;
+use crate::engine::volume::Volume;
+use crate::errno::Errno;
+use crate::health::window::Span;
+use crate::id::VolumeId;
+use crate::observation::{KernelErrors, Op, Source};
+use crate::time::Monotonic;
+
+/// The most tasks that are kept of a volume.
+const CULPRITS: usize = 8;
+
+impl Engine {
+    /// Counts errors for the volumes they belong to. Errors on a superblock that is no volume's any more (it was
+    /// just unmounted) are nobody's.
+    pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic) {
+        let window = self.policy.thresholds.evidence_window;
+        for id in self.owners(errors) {
+            let Some(volume) = self.volumes.get_mut(&id) else { continue };
+            volume.count((errors.errno, errors.op, errors.source), errors.count);
+            if let Some(task) = &errors.task {
+                volume.culprits.insert(0, (errors.at, errors.errno, errors.op, task.clone()));
+                volume.culprits.truncate(CULPRITS);
+            }
+            if volume.evidence.hint(errors, Span { now, window }) {
+                volume.probes.hint(now, volume.watch.interval, window);
+            }
+            self.touched.insert(id);
+        }
+    }
+
+    /// One volume on the superblock: its own. Several: the one with that root; else those whose root is not known
+    /// yet; else all, since the superblock is what gets sick.
+    fn owners(&self, errors: &KernelErrors) -> Vec<VolumeId> {
+        let all = self.by_superblock.get(&errors.superblock).map(Vec::as_slice).unwrap_or_default();
+        let Some(root) = errors.root_inode.filter(|root| *root != 0 && all.len() > 1) else {
+            return all.to_vec();
+        };
+        let with = |wanted: Option<u64>| -> Vec<VolumeId> {
+            let root_of = |id: &VolumeId| self.volumes.get(id).and_then(|volume| volume.root_inode);
+            all.iter().filter(|id| root_of(id) == wanted).cloned().collect()
+        };
+        let mut owners = with(Some(root));
+        if owners.is_empty() {
+            owners = with(None);
+        }
+        if owners.is_empty() { all.to_vec() } else { owners }
+    }
+}
+
+impl Volume {
+    /// Adds to the totals. Numbers outside the table share one row: labels are bounded.
+    pub(super) fn count(&mut self, (errno, op, source): (Errno, Op, Source), count: u64) {
+        if count > 0 {
+            let errno = if errno.row().is_some() { errno } else { Errno(0) };
+            let total = self.errors.entry((errno, op, source)).or_default();
+            *total = total.saturating_add(count);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! When a volume is looked at next.
+//!
+//! A healthy volume has its interval, a little before or after. Doubt shortens it. A hint from the kernel asks for
+//! a look at once, at most one such look every 100 ms. Hints that good looks keep answering (one bad file on a good volume)
+//! double that pause each time, up to the interval: what is lost then is the quickness of the next detection on
+//! that volume, what is kept is a quiet agent. A bad look, or a window without hints, restores the quickness.
+
+use core::time::Duration;
+
+use crate::hash::jittered;
+use crate::id::{ProbeId, VolumeId};
+use crate::time::Monotonic;
+use crate::verdict::HealthState;
+use crate::volume::Watch;
+
+/// The shortest time between two looks that hints ask for.
+const HINT_PAUSE: Duration = Duration::from_millis(100);
+/// The interval in doubt.
+const CLOSE: Duration = Duration::from_millis(500);
+/// The interval while sick.
+const SICK: Duration = Duration::from_secs(1);
+/// Answered hints after which they no longer shorten the interval.
+const CHRONIC: u32 = 3;
+
+/// The clock of one volume's probes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct ProbeClock {
+    /// A look is wanted at this time, whatever the interval.
+    wanted: Option<Monotonic>,
+    /// The last answer, from which the interval counts.
+    answered: Option<Monotonic>,
+    /// Whether a hint asked for the look that is wanted.
+    wanted_by_hint: bool,
+    /// The last look that a hint asked for was ordered then. A look of the ordinary rhythm does not hold up the
+    /// answer to a hint.
+    ordered_by_hint: Option<Monotonic>,
+    sequence: u64,
+    /// The probe that is out.
+    pub(super) outstanding: Option<ProbeId>,
+    /// It passed its deadline, and began then.
+    pub(super) stuck_since: Option<Monotonic>,
+    /// Rounds of hints that good looks answered, one after the other.
+    answered_hints: u32,
+    last_hint: Option<Monotonic>,
+}
+
+impl ProbeClock {
+    /// A look is wanted at this time, or earlier.
+    pub(super) fn want(&mut self, at: Monotonic) {
+        self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
+    }
+
+    /// The kernel gave a hint.
+    pub(super) fn hint(&mut self, now: Monotonic, interval: Duration, window: Duration) {
+        if self.last_hint.is_none_or(|last| now.since(last) >= window) {
+            self.answered_hints = 0;
+        }
+        self.last_hint = Some(now);
+        let pause = HINT_PAUSE.saturating_mul(1 << self.answered_hints.min(16)).min(interval.max(HINT_PAUSE));
+        self.want(self.ordered_by_hint.map_or(now, |ordered| now.max(ordered + pause)));
+        self.wanted_by_hint = true;
+    }
+
+    /// A probe was ordered.
+    pub(super) fn order(&mut self, id: ProbeId, now: Monotonic) {
+        self.outstanding = Some(id);
+        if core::mem::take(&mut self.wanted_by_hint) {
+            self.ordered_by_hint = Some(now);
+        }
+        self.wanted = None;
+        self.sequence = self.sequence.saturating_add(1);
+    }
+
+    /// It answered.
+    pub(super) fn answer(&mut self, now: Monotonic) {
+        self.outstanding = None;
+        self.stuck_since = None;
+        self.answered = Some(now);
+    }
+
+    /// A good look answered the hints that there were.
+    pub(super) fn hints_answered(&mut self) {
+        self.answered_hints = self.answered_hints.saturating_add(1);
+    }
+
+    /// A bad look: hints are to be believed again.
+    pub(super) fn hints_believed(&mut self) {
+        self.answered_hints = 0;
+    }
+
+    /// The mount is gone: there is nothing to look at.
+    pub(super) fn stop(&mut self) {
+        *self = Self { sequence: self.sequence, ordered_by_hint: self.ordered_by_hint, ..Self::default() };
+    }
+
+    /// Another mount: a first look at this time.
+    pub(super) fn start_over(&mut self, first: Monotonic) {
+        self.stop();
+        self.wanted = Some(first);
+    }
+
+    /// When the next look is due. Never while one is out.
+    pub(super) fn due(&self, volume: &VolumeId, watch: &Watch, state: HealthState) -> Option<Monotonic> {
+        if self.outstanding.is_some() {
+            return None;
+        }
+        let interval = self.interval(watch, state);
+        let regular = self.answered.map(|at| at + jittered(interval, volume.as_str(), self.sequence));
+        match (self.wanted, regular) {
+            (Some(wanted), Some(regular)) => Some(wanted.min(regular)),
+            (wanted, regular) => wanted.or(regular),
+        }
+    }
+
+    fn interval(&self, watch: &Watch, state: HealthState) -> Duration {
+        let shortest = match state {
+            HealthState::Suspect if self.answered_hints < CHRONIC => CLOSE,
+            HealthState::Probation => CLOSE,
+            HealthState::Degraded | HealthState::Recovering => SICK,
+            HealthState::Unknown | HealthState::Healthy | HealthState::Suspect | HealthState::Quarantined => {
+                watch.interval
+            }
+        };
+        shortest.min(watch.interval)
+    }
+}

@@ -1,0 +1,235 @@
+//! Probes that are out: one at a time for each superblock, whichever volume it is for.
+//!
+//! A probe that passed its deadline blocks its superblock until its worker comes back or dies: a second one would
+//! hang beside it. Volumes that share a superblock queue in the order in which they came.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::discovery::Presence;
+use crate::engine::volume::Volume;
+use crate::engine::{Engine, Note, Output, ProbeOrder};
+use crate::health::evidence::{Look, Told};
+use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
+use crate::observation::{ProbeReport, ProbeResult, Source};
+use crate::time::Monotonic;
+
+/// One probe that is out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Out {
+    superblock: SuperblockId,
+    volume: VolumeId,
+    generation: Generation,
+    timed_out: bool,
+}
+
+/// All probes that are out, and who waits for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probing {
+    out: BTreeMap<ProbeId, Out>,
+    busy: BTreeMap<SuperblockId, ProbeId>,
+    waiting: BTreeMap<SuperblockId, VecDeque<VolumeId>>,
+    last: u64,
+}
+
+impl Probing {
+    fn is_busy(&self, superblock: SuperblockId) -> bool {
+        self.busy.contains_key(&superblock)
+    }
+
+    fn wait(&mut self, superblock: SuperblockId, volume: &VolumeId) {
+        let queue = self.waiting.entry(superblock).or_default();
+        if !queue.contains(volume) {
+            queue.push_back(volume.clone());
+        }
+    }
+
+    fn next_waiting(&mut self, superblock: SuperblockId) -> Option<VolumeId> {
+        let queue = self.waiting.get_mut(&superblock)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.waiting.remove(&superblock);
+        }
+        next
+    }
+
+    fn begin(&mut self, out: Out) -> ProbeId {
+        self.last = self.last.saturating_add(1);
+        let id = ProbeId(self.last);
+        self.busy.insert(out.superblock, id);
+        self.out.insert(id, out);
+        id
+    }
+
+    fn end(&mut self, id: ProbeId) -> Option<Out> {
+        let out = self.out.remove(&id)?;
+        self.busy.remove(&out.superblock);
+        Some(out)
+    }
+}
+
+impl Volume {
+    /// When a look is due; `None` while there is nothing to look at, or a plan is at work.
+    pub(super) fn probe_due(&self) -> Option<Monotonic> {
+        let can_look = self.is_watched() && self.presence == Some(Presence::Present) && self.plan.is_none();
+        let due = self.probes.due(&self.id, &self.watch, self.condition.state).filter(|_| can_look)?;
+        Some(self.hold_until.map_or(due, |until| due.max(until)))
+    }
+
+    fn probe_order(&self, id: ProbeId) -> Option<ProbeOrder> {
+        let shown = self.shown.as_ref()?;
+        Some(ProbeOrder {
+            id,
+            volume: self.id.clone(),
+            generation: self.generation,
+            mountpoint: self.mountpoint.clone(),
+            superblock: shown.superblock,
+            mount_id: shown.mount_id,
+            fstype: shown.fstype.clone(),
+            sentinel: self.spec.as_ref().and_then(|spec| spec.sentinel.clone()),
+            write: self.spec.as_ref().is_some_and(|spec| spec.write_probe),
+            deadline: self.watch.deadline,
+        })
+    }
+
+    fn take_report(&mut self, report: &ProbeReport, slow_percent: u32, now: Monotonic) {
+        let slow_after = self.watch.deadline.saturating_mul(slow_percent) / 100;
+        // The first good look after a fall ends an incident in which the hints were right.
+        let had_hints = !self.evidence.kernel.is_empty() && !self.condition.state.is_sick();
+        let told = self.evidence.look(report, slow_after, now);
+        self.last_probe = Some((report.started, report.took, report.result.clone()));
+        let is_good = self.evidence.look == Look::Good;
+        if is_good && self.evidence.good.is_some_and(|good| good.at == now) {
+            self.last_ok = Some(now);
+        }
+        if let ProbeResult::Ok(ok) = &report.result {
+            self.root_inode = Some(ok.root_inode);
+            if self.fsid.is_none() {
+                self.fsid.clone_from(&ok.fsid);
+            }
+        }
+        match told {
+            Told::Good if had_hints && self.evidence.kernel.is_empty() => self.probes.hints_answered(),
+            Told::Error(errno, op) => self.count((errno, op, Source::Probe), 1),
+            Told::Good | Told::Bad | Told::Nothing => {}
+        }
+        if !is_good {
+            self.probes.hints_believed();
+        }
+    }
+}
+
+impl Engine {
+    /// Whether an answer about this volume is on its way: a look is out, or stands in the queue for its
+    /// superblock, and what is out there has not hung.
+    #[must_use]
+    pub fn expects_answer(&self, id: &VolumeId) -> bool {
+        let Some(volume) = self.volumes.get(id) else { return false };
+        let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
+        let queue = superblock.and_then(|superblock| self.probing.waiting.get(&superblock));
+        let is_queued = queue.is_some_and(|queue| queue.contains(id));
+        let busy = superblock.and_then(|superblock| self.probing.busy.get(&superblock));
+        let is_hung = busy.and_then(|probe| self.probing.out.get(probe)).is_some_and(|out| out.timed_out);
+        (volume.probes.outstanding.is_some() || is_queued) && !is_hung
+    }
+
+    /// Orders a probe if one is due and may go out. Says whether it did.
+    pub(super) fn consider_probe(
+        &mut self,
+        id: &VolumeId,
+        now: Monotonic,
+        outputs: &mut Vec<Output>,
+    ) -> bool {
+        let Some(volume) = self.volumes.get_mut(id) else { return false };
+        if volume.probe_due().is_none_or(|due| due > now) {
+            return false;
+        }
+        let Some(superblock) = volume.shown.as_ref().map(|shown| shown.superblock) else { return false };
+        if self.probing.is_busy(superblock) {
+            self.probing.wait(superblock, id);
+            return false;
+        }
+        let out = Out { superblock, volume: id.clone(), generation: volume.generation, timed_out: false };
+        let probe = self.probing.begin(out);
+        volume.probes.order(probe, now);
+        outputs.extend(volume.probe_order(probe).map(Output::Probe));
+        true
+    }
+
+    /// Takes the answer of a probe.
+    pub(super) fn take_probe(&mut self, report: &ProbeReport, now: Monotonic, outputs: &mut Vec<Output>) {
+        let timed_out = matches!(report.result, ProbeResult::TimedOut { .. });
+        let Some(out) = self.probing.out.get_mut(&report.id).filter(|out| !(out.timed_out && timed_out))
+        else {
+            outputs
+                .push(note(&report.volume, format!("an answer to probe {}, which is not out", report.id.0)));
+            return;
+        };
+        let out = if timed_out {
+            out.timed_out = true;
+            out.clone()
+        } else {
+            match self.probing.end(report.id) {
+                Some(out) => out,
+                None => return,
+            }
+        };
+        let slow_percent = self.policy.thresholds.slow_percent;
+        match self.volumes.get_mut(&out.volume) {
+            Some(volume)
+                if volume.generation == out.generation && volume.probes.outstanding == Some(report.id) =>
+            {
+                let mut report = report.clone();
+                report.started = report.started.min(now);
+                let root_inode = volume.root_inode;
+                volume.take_report(&report, slow_percent, now);
+                if timed_out {
+                    volume.probes.stuck_since = Some(report.started);
+                } else {
+                    volume.probes.answer(now);
+                }
+                self.track_learnt |= root_inode != volume.root_inode;
+                self.touched.insert(out.volume.clone());
+            }
+            Some(_) | None => {
+                outputs.push(note(
+                    &out.volume,
+                    format!("a late answer to probe {}, about an older mount", report.id.0),
+                ));
+            }
+        }
+        if !timed_out {
+            self.freed.push(out.superblock);
+        }
+    }
+
+    /// An abandoned worker came back or died. What it would have said is too old; the next look says it.
+    pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
+        let Some(out) = self.probing.end(id) else { return };
+        if let Some(volume) = self.volumes.get_mut(&out.volume)
+            && volume.probes.outstanding == Some(id)
+        {
+            // It was late, but it came.
+            volume.evidence.slow = true;
+            volume.probes.answer(now);
+            volume.probes.want(now);
+            self.touched.insert(out.volume);
+        }
+        self.freed.push(out.superblock);
+    }
+
+    /// Lets the next in the queue of each freed superblock look.
+    pub(super) fn serve_waiting(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
+        for superblock in core::mem::take(&mut self.freed) {
+            while !self.probing.is_busy(superblock) {
+                let Some(next) = self.probing.next_waiting(superblock) else { break };
+                self.process(&next, now, outputs);
+            }
+        }
+    }
+}
+
+fn note(volume: &VolumeId, text: alloc::string::String) -> Output {
+    Output::Note(Note { volume: Some(volume.clone()), text })
+}

@@ -1,0 +1,272 @@
+//! What holds for every sequence of inputs, however odd. `World` checks it after each turn: one probe for a
+//! superblock, one plan for a volume and a superblock, no repair outside mode `act`, no more attempts than allowed,
+//! no deadline in the past, a reason exactly where there must be one.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::tests::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
+use crate::engine::{Engine, Input, Output};
+use crate::errno::Errno;
+use crate::id::{Generation, MountId, PlanId, ProbeId, VolumeId};
+use crate::observation::{NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Unfinished};
+use crate::policy::Policy;
+use crate::remediation::{Outcome, Refusal};
+use crate::topology::{MountTable, Options};
+use crate::verdict::HealthState;
+use crate::volume::{Mode, VolumeSpec};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+#[derive(Clone, Debug)]
+enum Act {
+    Pass(u64),
+    Answers(usize, Answer),
+    Hint(u32, u16, Op, Option<u64>),
+    Unmount(usize),
+    Mount(usize, u32, bool),
+    Options(usize, &'static str),
+    Finish(u64, Outcome),
+    Return(u64),
+    Report(u64, usize, ProbeResult),
+    Now(usize),
+    Mode(usize, Mode),
+    Attempts(usize, u32),
+    Unfinished(u64, usize),
+    Stray(u64),
+}
+
+fn result() -> impl Strategy<Value = ProbeResult> {
+    prop_oneof![
+        4 => Just(good()),
+        4 => prop_oneof![Just(5), Just(13), Just(30), Just(107), Just(116), Just(2), Just(28), 0..200_u16]
+            .prop_flat_map(|errno| (0..5_usize).prop_map(move |step| ProbeResult::Failed {
+                step: [ProbeStep::Identity, ProbeStep::Root, ProbeStep::Sentinel, ProbeStep::Device, ProbeStep::Write][step],
+                errno: Errno(errno),
+            })),
+        1 => Just(ProbeResult::SentinelMissing),
+        1 => Just(ProbeResult::WrongMount { found: device(99) }),
+        1 => Just(ProbeResult::NotRun(NotRun::WorkerLost)),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![6 => result().prop_map(Answer::Now), 1 => Just(Answer::Hangs), 1 => Just(Answer::Never)]
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        Just(Outcome::Changed),
+        Just(Outcome::Failed(Errno(5))),
+        Just(Outcome::TimedOut),
+        Just(Outcome::Refused(Refusal::TableChanged)),
+        Just(Outcome::Refused(Refusal::SameSuperblock)),
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let volume = || 0..NAMES.len();
+    let errno = || prop_oneof![Just(5), Just(13), Just(30), Just(107), Just(116), Just(28), 0..200_u16];
+    let mode = prop_oneof![Just(Mode::Off), Just(Mode::Observe), Just(Mode::DryRun), Just(Mode::Act)];
+    let options = prop_oneof![Just("rw"), Just("ro"), Just("rw,shutdown"), Just("rw,emergency_ro")];
+    prop_oneof![
+        8 => (0..40_000_u64).prop_map(Act::Pass),
+        4 => (volume(), answer()).prop_map(|(volume, answer)| Act::Answers(volume, answer)),
+        6 => (9..16_u32, errno(), 0..10_usize, prop::option::of(0..4_u64))
+            .prop_map(|(minor, errno, op, root)| Act::Hint(minor, errno, Op::ALL[op], root)),
+        2 => volume().prop_map(Act::Unmount),
+        3 => (volume(), 9..16_u32, any::<bool>()).prop_map(|(volume, minor, over)| Act::Mount(volume, minor, over)),
+        1 => (volume(), options).prop_map(|(volume, options)| Act::Options(volume, options)),
+        4 => (0..4_u64, outcome()).prop_map(|(which, outcome)| Act::Finish(which, outcome)),
+        2 => (0..60_u64).prop_map(Act::Return),
+        2 => (0..60_u64, volume(), result()).prop_map(|(id, volume, result)| Act::Report(id, volume, result)),
+        1 => volume().prop_map(Act::Now),
+        2 => (volume(), mode).prop_map(|(volume, mode)| Act::Mode(volume, mode)),
+        1 => (volume(), 0..4_u32).prop_map(|(volume, attempts)| Act::Attempts(volume, attempts)),
+        1 => (0..90_u64, volume()).prop_map(|(plan, volume)| Act::Unfinished(plan, volume)),
+        1 => (0..200_u64).prop_map(Act::Stray),
+    ]
+}
+
+fn specs() -> Vec<VolumeSpec> {
+    let kinds = [("nfs4", "filer:/a"), ("fuse.sshfs", "host:"), ("ext4", "/dev/sdb"), ("nfs4", "filer:/d")];
+    NAMES.iter().zip(kinds).map(|(name, (fstype, source))| spec(name, fstype, source, Mode::Act)).collect()
+}
+
+fn carry_out(world: &mut World, act: Act) {
+    let path = |volume: usize| alloc::format!("/mnt/{}", NAMES[volume]);
+    let spec = |world: &World, volume: usize| world.policy.volumes[volume].clone();
+    match act {
+        Act::Pass(time) => world.run(millis(time)),
+        Act::Answers(volume, answer) => world.answer(NAMES[volume], answer),
+        Act::Hint(minor, errno, op, root) => world.hint(minor, root, errno, op),
+        Act::Unmount(volume) => world.unmount(&path(volume)),
+        Act::Mount(volume, minor, over) => mount_again(world, volume, minor, over),
+        Act::Options(volume, options) => {
+            let mountpoint = spec(world, volume).mountpoint;
+            for mount in world.mounts.iter_mut().filter(|mount| mount.mountpoint == mountpoint) {
+                mount.super_options = Options::parse(options.as_bytes());
+            }
+            world.table();
+        }
+        Act::Finish(which, outcome) => {
+            let running = world.running();
+            let id = running.get(usize::try_from(which).unwrap()).map_or(PlanId(which), |plan| plan.id);
+            world.finish(id, outcome);
+        }
+        Act::Return(id) => world.feed(Input::ProbeReturned(ProbeId(id))),
+        Act::Report(id, volume, result) => world.feed(Input::Probe(ProbeReport {
+            id: ProbeId(id),
+            volume: VolumeId::new(NAMES[volume]),
+            generation: Generation(id % 4),
+            started: world.now,
+            took: millis(id),
+            result,
+        })),
+        Act::Now(volume) => world.feed(Input::ProbeNow(VolumeId::new(NAMES[volume]))),
+        Act::Mode(volume, mode) => {
+            world.policy.volumes[volume].watch.mode = mode;
+            world.feed(Input::Policy(world.policy.clone()));
+        }
+        Act::Attempts(volume, attempts) => {
+            world.policy.volumes[volume].repair.max_attempts = attempts;
+            world.feed(Input::Policy(world.policy.clone()));
+        }
+        Act::Unfinished(plan, volume) => world.feed(Input::Unfinished(vec![Unfinished {
+            plan: PlanId(plan),
+            volume: VolumeId::new(NAMES[volume]),
+            mountpoint: spec(world, volume).mountpoint,
+            stage: alloc::format!("/run/mountie/stage/{plan}").as_str().into(),
+            old: Some(device(10)),
+        }])),
+        Act::Stray(name) => {
+            let path = alloc::format!("/run/mountie/stage/{name}");
+            world.mounts.push(mount(5000 + u32::try_from(name).unwrap(), 99, &path, "nfs4", "filer:/a"));
+            world.table();
+        }
+    }
+}
+
+/// Another mount at a volume's place: over what is there, or instead of it.
+fn mount_again(world: &mut World, volume: usize, minor: u32, over: bool) {
+    let spec = world.policy.volumes[volume].clone();
+    if !over {
+        world.mounts.retain(|mount| mount.mountpoint != spec.mountpoint);
+    }
+    let top = MountTable::new(world.mounts.clone()).top_at(&spec.mountpoint).map(|mount| mount.id);
+    let id = 1000 + u32::try_from(world.log.len()).unwrap();
+    let source = alloc::string::String::from_utf8(spec.source.unwrap()).unwrap();
+    let path = alloc::format!("/mnt/{}", NAMES[volume]);
+    let mut new = mount(id, minor, &path, spec.fstype.as_deref().unwrap(), &source);
+    new.parent = top.unwrap_or(MountId(1));
+    world.mounts.push(new);
+    world.table();
+}
+
+/// Puts everything right: the mounts, the answers, what is out.
+fn heal(world: &mut World) {
+    world.mounts.truncate(1);
+    for (spec, number) in world.policy.volumes.iter().zip(700..) {
+        let path = alloc::format!("/mnt/{}", spec.id);
+        let source = alloc::string::String::from_utf8(spec.source.clone().unwrap()).unwrap();
+        world.mounts.push(mount(number, number, &path, spec.fstype.as_deref().unwrap(), &source));
+    }
+    for name in NAMES {
+        world.answer(name, Answer::Now(good()));
+    }
+    world.table();
+    for _ in 0..20 {
+        for plan in world.running() {
+            world.finish(plan.id, Outcome::Failed(Errno(5)));
+        }
+    }
+    world.run(seconds(700));
+}
+
+/// Outputs for one sequence of inputs, with the volumes and the lines of the table in another order.
+fn outputs(inputs: &[(u64, u32, u16)], is_reversed: bool) -> Vec<Vec<Output>> {
+    let order = |mut specs: Vec<VolumeSpec>| {
+        if is_reversed {
+            specs.reverse();
+        }
+        specs
+    };
+    let mut policy = Policy { volumes: order(specs()), ..Policy::default() };
+    policy.discovery.enabled = true;
+    let mut engine = Engine::new(policy, PlanId(1));
+    let mut world = World::new(specs());
+    world.mounts.push(mount(300, 300, "/srv/x", "nfs4", "filer:/x"));
+    world.mounts.push(mount(301, 300, "/srv/y", "nfs4", "filer:/x"));
+    if is_reversed {
+        world.mounts.reverse();
+    }
+    let mut all = vec![engine.handle(world.now, Input::MountTable(MountTable::new(world.mounts.clone())))];
+    for (pause, minor, errno) in inputs {
+        world.now = world.now + millis(*pause);
+        let errors = crate::observation::KernelErrors {
+            source: crate::observation::Source::Bpf,
+            superblock: device(*minor),
+            root_inode: None,
+            errno: Errno(*errno),
+            op: Op::Write,
+            count: 2,
+            at: world.now,
+            task: None,
+        };
+        all.push(engine.handle(world.now, Input::Kernel(errors)));
+        all.push(engine.handle(world.now, Input::Deadline));
+    }
+    let report =
+        PlanReport { id: PlanId(1), outcome: Outcome::TimedOut, steps: vec![], gap: None, took: millis(1) };
+    all.push(engine.handle(world.now, Input::PlanFinished(report)));
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_sequence_of_inputs_breaks_what_must_hold(acts in prop::collection::vec(act(), 1..80)) {
+        let mut world = World::new(specs());
+        world.table();
+        for act in acts {
+            carry_out(&mut world, act);
+        }
+    }
+
+    #[test]
+    fn once_everything_is_right_every_volume_becomes_healthy(acts in prop::collection::vec(act(), 1..40)) {
+        let mut world = World::new(specs());
+        world.table();
+        for act in acts {
+            carry_out(&mut world, act);
+        }
+        heal(&mut world);
+        for status in world.engine.volumes() {
+            let expected = if status.mode == Mode::Off { HealthState::Unknown } else { HealthState::Healthy };
+            prop_assert_eq!(status.condition.state, expected, "{:?}", status);
+        }
+    }
+
+    #[test]
+    fn outputs_do_not_depend_on_the_order_of_settings_and_lines(
+        inputs in prop::collection::vec((0..5000_u64, prop_oneof![10..14_u32, Just(300)], prop_oneof![Just(5), Just(116)]), 0..60)
+    ) {
+        prop_assert_eq!(outputs(&inputs, false), outputs(&inputs, true));
+    }
+}
+
+#[test]
+fn a_dead_volume_in_every_mode_is_told_and_only_repaired_in_act() {
+    for mode in [Mode::Observe, Mode::DryRun, Mode::Act] {
+        let mut specs = specs();
+        specs.iter_mut().for_each(|spec| spec.watch.mode = mode);
+        let mut world = World::healthy(specs);
+        NAMES.iter().for_each(|name| world.answer(name, fails(107)));
+        world.run(seconds(60));
+        assert!(world.engine.volumes().iter().all(|status| status.condition.state.is_sick()));
+        assert_eq!(world.running().is_empty(), mode != Mode::Act);
+    }
+}

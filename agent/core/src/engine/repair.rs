@@ -1,0 +1,290 @@
+//! Which sick volumes get a plan now, and what the end of a plan means.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::discovery::Presence;
+use crate::engine::settling::Settled;
+use crate::engine::volume::Volume;
+use crate::engine::{Engine, Note, Output};
+use crate::fstype::FsClass;
+use crate::health::Event;
+use crate::health::rules::Test;
+use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::observation::PlanReport;
+use crate::path::BytePath;
+use crate::remediation::budget::{Pace, Permit};
+use crate::remediation::ladder::{Rung, rung_for};
+use crate::remediation::plan::{Patient, class_of, is_repairable, plan, server_of};
+use crate::remediation::{Outcome, Plan};
+use crate::time::Monotonic;
+use crate::verdict::{HealthState, Reason, Verdict};
+use crate::volume::{Identity, Mode};
+
+/// The table is given this long to show what a plan has done.
+const TABLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A plan that is being carried out.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) plan: Plan,
+    pub(super) superblock: Option<SuperblockId>,
+    pub(super) server: Option<Vec<u8>>,
+    /// What it settles; `None` for a repair.
+    pub(super) settles: Option<Settled>,
+}
+
+/// What stands in the way of a repair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Repairs {
+    /// Nothing: make the plan.
+    Now(Reason),
+    /// Only time.
+    At(Monotonic),
+    /// The attempts are used up.
+    Spent,
+    /// It is not repaired.
+    No,
+}
+
+impl Volume {
+    /// Whether and when this volume wants a plan, as far as it alone decides.
+    pub(super) fn wants_repair(&self, now: Monotonic) -> Repairs {
+        let Some((rung, reason)) = self.rung() else { return Repairs::No };
+        let Some(since) = self.wrong_since(reason) else { return Repairs::No };
+        let patience = since + rung.patience_with(self.watch.deadline);
+        if patience > now {
+            return Repairs::At(patience);
+        }
+        if self.watch.mode == Mode::DryRun {
+            let is_made = self.due_plan.as_ref().is_some_and(|plan| plan.reason == Some(reason));
+            return if is_made { Repairs::No } else { Repairs::Now(reason) };
+        }
+        let allowed = self.spec.as_ref().map_or(0, |spec| spec.repair.max_attempts);
+        match self.budget.permit(now, allowed) {
+            Permit::Spent => Repairs::Spent,
+            Permit::NotBefore(time) => Repairs::At(time),
+            Permit::Now => Repairs::Now(reason),
+        }
+    }
+
+    /// Since when the patience of the ladder counts. What has hung is replaced only while its probe is still out:
+    /// once that came back the volume is slow, and the next look says more.
+    fn wrong_since(&self, reason: Reason) -> Option<Monotonic> {
+        if reason != Reason::Hung {
+            return Some(self.sick_since);
+        }
+        self.probes.stuck_since.map(|began| self.sick_since.max(began + self.watch.deadline))
+    }
+
+    /// The row of the ladder that applies.
+    fn rung(&self) -> Option<(&'static Rung, Reason)> {
+        let may_act = matches!(self.watch.mode, Mode::Act | Mode::DryRun);
+        let is_waiting = self.plan.is_some() || self.hold_until.is_some();
+        if !may_act || is_waiting || self.condition.state != HealthState::Degraded {
+            return None;
+        }
+        let Verdict::Sick(reason) = self.judgement.verdict else { return None };
+        self.spec.as_ref().filter(|spec| is_repairable(spec))?;
+        let rung = rung_for(reason, self.class())?;
+        (!rung.needs_cause || self.has_cause()).then_some((rung, reason))
+    }
+
+    /// Whether the plan that mode `dry-run` tells about is what would be done now.
+    fn is_due_still(&self) -> bool {
+        let reason = self.rung().map(|(_, reason)| reason);
+        self.watch.mode == Mode::DryRun && self.due_plan.as_ref().is_some_and(|plan| plan.reason == reason)
+    }
+
+    fn class(&self) -> FsClass {
+        let shown = self.own_mount();
+        let (fstype, source) =
+            (shown.map(|shown| shown.fstype.as_str()), shown.map(|shown| shown.source.as_slice()));
+        self.spec.as_ref().map_or(FsClass::Other, |spec| class_of(spec, fstype, source))
+    }
+
+    /// Whether storage made the volume read-only, not a person.
+    fn has_cause(&self) -> bool {
+        let by_probe = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ProbeFails(..)));
+        self.evidence.table.emergency_ro || self.evidence.storage_errors || by_probe
+    }
+
+    fn own_mount(&self) -> Option<&crate::engine::volume::Shown> {
+        self.shown.as_ref().filter(|_| self.presence == Some(Presence::Present))
+    }
+
+    fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
+        let spec = self.spec.as_ref()?;
+        let shown = self.own_mount();
+        let patient = Patient {
+            spec,
+            reason,
+            old: shown.map(|shown| shown.superblock),
+            fstype: shown.map(|shown| shown.fstype.as_str()),
+            source: shown.map(|shown| shown.source.as_slice()),
+            identity: self.identity(),
+        };
+        plan(id, &patient, stage_root)
+    }
+
+    /// What the operator configured, else what was learnt where it outlives a mount.
+    fn identity(&self) -> Identity {
+        let Some(spec) = &self.spec else { return Identity::default() };
+        // Made from the UUID on these; elsewhere from the device number, which another mount may not have.
+        //
+        // kernel: `ext4_statfs`, fs/ext4/super.c; `btrfs_statfs`, fs/btrfs/super.c; since 5.x unchanged.
+        let outlives_mount = self
+            .own_mount()
+            .is_some_and(|shown| matches!(shown.fstype.as_str(), "ext2" | "ext3" | "ext4" | "btrfs"));
+        if spec.identity == Identity::default() && outlives_mount {
+            return Identity { uuid: None, fsid: self.fsid.clone() };
+        }
+        spec.identity.clone()
+    }
+
+    fn end_plan(&mut self, report: &PlanReport, old: Option<SuperblockId>, now: Monotonic) -> Option<Event> {
+        self.plan = None;
+        self.last_repair = Some((now, report.clone()));
+        self.probes.want(now);
+        if !report.outcome.is_success() {
+            self.last_outcome = Some(String::from(report.outcome.label()));
+            return Some(Event::PlanFailed);
+        }
+        self.last_outcome = None;
+        self.evidence.forget_looks();
+        let shows_old = self.own_mount().map(|shown| shown.superblock) == old;
+        self.hold_until = shows_old.then_some(now + TABLE_PATIENCE);
+        None
+    }
+}
+
+impl Engine {
+    /// Makes a plan for a volume if it is due one and nothing stands in the way.
+    pub(super) fn consider_repair(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
+        self.wanting.remove(id);
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        match volume.wants_repair(now) {
+            Repairs::No | Repairs::At(_) if !volume.is_due_still() => volume.due_plan = None,
+            Repairs::No | Repairs::At(_) => {}
+            Repairs::Spent => {
+                let message = volume.condition.message.clone();
+                outputs.extend(volume.apply(Event::BudgetSpent, message, now).map(Output::Transition));
+            }
+            Repairs::Now(reason) if volume.watch.mode == Mode::DryRun => {
+                volume.due_plan = volume.make_plan(self.next_plan, reason, &self.policy.stage_root);
+                if !core::mem::replace(&mut volume.told_plan, true) {
+                    outputs.extend(volume.due_plan.clone().map(Output::WouldExecute));
+                }
+                self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
+            }
+            Repairs::Now(reason) => {
+                if self.is_repair_blocked(id) {
+                    self.wanting.insert(id.clone());
+                } else {
+                    self.start_repair(id, reason, now, outputs);
+                }
+            }
+        }
+    }
+
+    /// One plan for a volume, a superblock, a server and a place; only so many on the node; none while a probe
+    /// of the volume is out that would hold the old mount, and none before what a dead run left is settled.
+    fn is_repair_blocked(&self, id: &VolumeId) -> bool {
+        let Some(volume) = self.volumes.get(id) else { return true };
+        let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
+        let server = volume.server();
+        let conflicts = |running: &Running| {
+            running.plan.volume == *id
+                || running.plan.mountpoint == volume.mountpoint
+                || (superblock.is_some() && running.superblock == superblock)
+                || (server.is_some() && running.server == server)
+        };
+        let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
+        self.running.len() >= self.policy.thresholds.plans_at_once
+            || self.running.values().any(conflicts)
+            || is_looking
+            || self.settling.concerns(id, &volume.mountpoint)
+    }
+
+    fn start_repair(&mut self, id: &VolumeId, reason: Reason, now: Monotonic, outputs: &mut Vec<Output>) {
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        let Some(plan) = volume.make_plan(self.next_plan, reason, &self.policy.stage_root) else { return };
+        self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
+        volume.plan = Some(plan.id);
+        volume.budget.start(now);
+        let message = format!("plan {} is running, because: {}", plan.id, volume.condition.message);
+        outputs.extend(volume.apply(Event::PlanStarted, message, now).map(Output::Transition));
+        let running = Running {
+            plan: plan.clone(),
+            superblock: volume.shown.as_ref().map(|shown| shown.superblock),
+            server: volume.server(),
+            settles: None,
+        };
+        self.running.insert(plan.id, running);
+        outputs.push(Output::Execute(plan));
+    }
+
+    /// Takes the end of a plan.
+    pub(super) fn plan_finished(&mut self, report: &PlanReport, now: Monotonic, outputs: &mut Vec<Output>) {
+        let Some(running) = self.running.remove(&report.id) else {
+            let text = format!("plan {} ended ({}), which is not running", report.id, report.outcome.label());
+            outputs.push(Output::Note(Note { volume: None, text }));
+            return;
+        };
+        let id = running.plan.volume.clone();
+        self.touched.append(&mut self.wanting);
+        self.settling_due = true;
+        let Some(settled) = running.settles else {
+            self.repair_finished(&id, (report, running.plan.old), now, outputs);
+            return;
+        };
+        if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.plan == Some(report.id)) {
+            volume.plan = None;
+            volume.probes.want(now);
+            self.touched.insert(id);
+        }
+        self.settling_finished(settled, &report.outcome, now, outputs);
+    }
+
+    fn repair_finished(
+        &mut self,
+        id: &VolumeId,
+        (report, old): (&PlanReport, Option<SuperblockId>),
+        now: Monotonic,
+        outputs: &mut Vec<Output>,
+    ) {
+        let thresholds = &self.policy.thresholds;
+        let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
+            return;
+        };
+        let flaps = volume.flaps(thresholds, now);
+        volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
+        if let Some(event) = volume.end_plan(report, old, now) {
+            let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
+            outputs.extend(volume.apply(event, message, now).map(Output::Transition));
+        }
+        self.touched.insert(id.clone());
+    }
+}
+
+impl Volume {
+    fn server(&self) -> Option<Vec<u8>> {
+        let source = self.spec.as_ref().and_then(|spec| spec.source.as_deref());
+        let source = source.or(self.own_mount().map(|shown| shown.source.as_slice()))?;
+        server_of(self.class(), source)
+    }
+}
+
+fn outcome_text(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Failed(errno) => format!("failed with {errno}"),
+        Outcome::HelperFailed(code) => format!("the helper ended with {code}"),
+        Outcome::Changed
+        | Outcome::AlreadySo
+        | Outcome::Refused(_)
+        | Outcome::TimedOut
+        | Outcome::Interrupted => String::from(outcome.label()),
+    }
+}

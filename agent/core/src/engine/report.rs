@@ -1,0 +1,51 @@
+//! What exporters and people are shown: everything from memory, nothing computed that could wait on anything.
+
+use alloc::string::String;
+
+use crate::engine::Engine;
+use crate::engine::repair::Repairs;
+use crate::engine::volume::Volume;
+use crate::path::escape;
+use crate::status::VolumeStatus;
+use crate::time::Monotonic;
+
+impl Engine {
+    /// One volume, as it is shown.
+    pub(super) fn status(&self, volume: &Volume) -> VolumeStatus {
+        let (shown, spec) = (volume.shown.as_ref(), volume.spec.as_ref());
+        let fstype =
+            shown.map(|shown| shown.fstype.as_str()).or(spec.and_then(|spec| spec.fstype.as_deref()));
+        let source =
+            shown.map(|shown| shown.source.as_slice()).or(spec.and_then(|spec| spec.source.as_deref()));
+        VolumeStatus {
+            id: volume.id.clone(),
+            expected: spec.is_some(),
+            mountpoint: volume.mountpoint.clone(),
+            fstype: fstype.map(String::from).unwrap_or_default(),
+            source: escape(source.unwrap_or_default()),
+            superblock: shown.map(|shown| shown.superblock),
+            stack_depth: volume.depth,
+            mode: volume.watch.mode,
+            condition: volume.condition.clone(),
+            errors: volume.errors.clone(),
+            last_ok: volume.last_ok,
+            last_probe: volume.last_probe.clone(),
+            stuck_since: volume.probes.stuck_since,
+            probing: volume.probes.outstanding.is_some(),
+            culprits: volume.culprits.clone(),
+            attempts: volume.budget.attempts_at(self.now),
+            plan: volume.plan.and_then(|id| self.running.get(&id)).map(|running| running.plan.clone()),
+            due_plan: volume.due_plan.clone(),
+            last_repair: volume.last_repair.clone(),
+            next_attempt: next_attempt(volume, self.now),
+            history: volume.history.clone(),
+        }
+    }
+}
+
+fn next_attempt(volume: &Volume, now: Monotonic) -> Option<Monotonic> {
+    match volume.wants_repair(now) {
+        Repairs::At(time) => Some(time),
+        Repairs::Now(_) | Repairs::Spent | Repairs::No => None,
+    }
+}

@@ -1,0 +1,196 @@
+//! What plans of a dead run left half-made: settled before anything else is done at those places.
+//!
+//! Two kinds of remains: intents without an outcome from the journal, and mounts below the directory of private
+//! places that belong to no plan. A remain that cannot be settled is tried again a few times, then left and told.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::engine::repair::Running;
+use crate::engine::{Engine, Note, Output};
+use crate::id::{PlanId, VolumeId};
+use crate::observation::Unfinished;
+use crate::path::BytePath;
+use crate::remediation::plan::{Place, settling};
+use crate::remediation::settle::{leftovers, places_in_use, stray};
+use crate::remediation::{Action, Outcome};
+use crate::time::Monotonic;
+
+/// A private place in use must have been seen for this long: a table may be older than the end of a plan.
+const GRACE: Duration = Duration::from_secs(2);
+/// The pause before the same remain is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Attempts at one remain.
+const ATTEMPTS: u32 = 5;
+
+/// What a settling plan settles.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Settled {
+    /// A plan of an earlier run.
+    Plan(PlanId),
+    /// A private place that belongs to no plan.
+    Stray(BytePath),
+}
+
+#[derive(Clone, Debug)]
+struct Remain {
+    place: Place,
+    attempts: u32,
+    not_before: Monotonic,
+}
+
+/// All remains that are not settled yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settling {
+    remains: BTreeMap<Settled, Remain>,
+}
+
+impl Settling {
+    /// Whether something at this volume's place is still to be settled. What could not be settled in all its
+    /// attempts does not block repair for ever.
+    pub(super) fn concerns(&self, id: &VolumeId, mountpoint: &BytePath) -> bool {
+        self.remains.values().any(|remain| {
+            remain.attempts < ATTEMPTS
+                && (remain.place.volume == *id || remain.place.mountpoint == *mountpoint)
+        })
+    }
+
+    /// When the next one is tried.
+    pub(super) fn next_due(&self) -> Option<Monotonic> {
+        self.remains
+            .values()
+            .filter(|remain| remain.attempts < ATTEMPTS)
+            .map(|remain| remain.not_before)
+            .min()
+    }
+}
+
+impl Engine {
+    /// Takes the intents without an outcome.
+    pub(super) fn take_unfinished(&mut self, unfinished: Vec<Unfinished>, now: Monotonic) {
+        for old in unfinished {
+            let place =
+                Place { volume: old.volume, mountpoint: old.mountpoint, stage: old.stage, old: old.old };
+            let remain = Remain { place, attempts: 0, not_before: now };
+            self.settling.remains.insert(Settled::Plan(old.plan), remain);
+            // A plan id is never used twice, whatever the caller said.
+            self.next_plan = self.next_plan.max(PlanId(old.plan.0.saturating_add(1)));
+        }
+        self.settling_due = true;
+    }
+
+    /// Starts what is due, and tells what needs nothing.
+    pub(super) fn settle(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
+        let is_due = self.settling_due || self.settling.next_due().is_some_and(|due| due <= now);
+        if !core::mem::take(&mut self.settling_due) && !is_due {
+            return;
+        }
+        let Some(table) = self.table.clone() else { return };
+        self.find_strays(now);
+        let due: Vec<Settled> = self.settling.remains.keys().cloned().collect();
+        for what in due {
+            let Some(remain) = self.settling.remains.get(&what) else { continue };
+            if self.running.values().any(|running| running.settles.as_ref() == Some(&what)) {
+                continue;
+            }
+            let mut actions = leftovers(&remain.place, &table);
+            // The table does not show a directory that was made and never mounted on.
+            if actions.is_empty() && remain.attempts == 0 && matches!(what, Settled::Plan(_)) {
+                actions.push(Action::Unstage);
+            }
+            if actions.is_empty() {
+                self.settled(&what, outputs);
+            } else if remain.attempts < ATTEMPTS && remain.not_before <= now {
+                self.start_settling(what, actions, outputs);
+            }
+        }
+    }
+
+    /// Private places in use that no plan and no intent accounts for.
+    fn find_strays(&mut self, now: Monotonic) {
+        let Some(table) = &self.table else { return };
+        for stage in places_in_use(&self.policy.stage_root, table) {
+            let is_accounted_for = self.running.values().any(|running| running.plan.stage == stage)
+                || self.settling.remains.values().any(|remain| remain.place.stage == stage);
+            if !is_accounted_for {
+                let place = stray(&stage);
+                let remain = Remain { place, attempts: 0, not_before: now + GRACE };
+                self.settling.remains.insert(Settled::Stray(stage), remain);
+            }
+        }
+    }
+
+    fn start_settling(&mut self, what: Settled, actions: Vec<Action>, outputs: &mut Vec<Output>) {
+        let Some(remain) = self.settling.remains.get_mut(&what) else { return };
+        let mut place = remain.place.clone();
+        // What only clears a private place does not touch the old superblock.
+        place.old = place.old.filter(|_| actions.contains(&Action::DetachTop));
+        let is_taken = |running: &Running| {
+            running.plan.volume == place.volume
+                || running.plan.mountpoint == place.mountpoint
+                || place.old.is_some() && running.superblock == place.old
+        };
+        if self.running.len() >= self.policy.thresholds.plans_at_once || self.running.values().any(is_taken) {
+            return;
+        }
+        remain.attempts = remain.attempts.saturating_add(1);
+        let plan = settling(self.next_plan, place, actions);
+        self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
+        // The volume is looked at meanwhile, unless its own mount point changes.
+        let touches_volume = plan.actions.contains(&Action::DetachTop);
+        if let Some(volume) = self.volumes.get_mut(&plan.volume).filter(|_| touches_volume) {
+            volume.plan = Some(plan.id);
+        }
+        let running = Running { plan: plan.clone(), superblock: plan.old, server: None, settles: Some(what) };
+        self.running.insert(plan.id, running);
+        outputs.push(Output::Execute(plan));
+    }
+
+    /// A settling plan ended.
+    pub(super) fn settling_finished(
+        &mut self,
+        what: Settled,
+        outcome: &Outcome,
+        now: Monotonic,
+        outputs: &mut Vec<Output>,
+    ) {
+        if outcome.is_success() {
+            self.settled(&what, outputs);
+            return;
+        }
+        let Some(remain) = self.settling.remains.get_mut(&what) else { return };
+        remain.not_before = now + AGAIN;
+        if remain.attempts >= ATTEMPTS {
+            let text = format!(
+                "what is left at {} could not be taken away ({})",
+                remain.place.stage,
+                outcome.label()
+            );
+            outputs.push(Output::Note(Note { volume: Some(remain.place.volume.clone()), text }));
+            // The intent has its end; the private place stays in the list, so that it is not tried for ever.
+            if let Settled::Plan(plan) = what {
+                outputs.push(Output::Settled { plan, outcome: Outcome::Interrupted });
+                let kept = self.settling.remains.remove(&Settled::Plan(plan));
+                if let Some(kept) = kept {
+                    let place = stray(&kept.place.stage);
+                    let key = Settled::Stray(place.stage.clone());
+                    self.settling.remains.insert(key, Remain { place, ..kept });
+                }
+            }
+        }
+    }
+
+    fn settled(&mut self, what: &Settled, outputs: &mut Vec<Output>) {
+        let Some(remain) = self.settling.remains.remove(what) else { return };
+        if self.volumes.contains_key(&remain.place.volume) {
+            self.touched.insert(remain.place.volume);
+        }
+        // A volume at the same place may have waited for this.
+        self.touched.append(&mut self.wanting);
+        if let Settled::Plan(plan) = what {
+            outputs.push(Output::Settled { plan: *plan, outcome: Outcome::Interrupted });
+        }
+    }
+}

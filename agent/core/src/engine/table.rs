@@ -1,0 +1,195 @@
+//! A new mount table, or a new policy: which volumes there are now, and what changed at their places.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::discovery::{Presence, discover, may_matter};
+use crate::engine::volume::Volume;
+use crate::engine::{Engine, Output, Tracked};
+use crate::hash::spread;
+use crate::health::Event;
+use crate::id::{MountId, VolumeId};
+use crate::path::BytePath;
+use crate::policy::Policy;
+use crate::remediation::budget::Budget;
+use crate::time::Monotonic;
+use crate::topology::diff::changed;
+use crate::topology::{Mount, MountTable};
+
+/// The first look at many new volumes is spread over this long for each.
+const FIRST_LOOK_SPREAD: Duration = Duration::from_millis(2);
+/// Up to this many new volumes are looked at together.
+const TOGETHER: usize = 4;
+/// After the kernel's set was replaced, what probes learn is gathered for this long before it is again.
+pub(super) const TRACK_PAUSE: Duration = Duration::from_millis(100);
+
+impl Engine {
+    /// Takes new settings. Named volumes exist from now on, whatever the table shows.
+    pub(super) fn take_policy(&mut self, policy: Policy, now: Monotonic, outputs: &mut Vec<Output>) {
+        self.policy = policy;
+        let named: BTreeSet<&VolumeId> = self.policy.volumes.iter().map(|spec| &spec.id).collect();
+        self.volumes.retain(|id, volume| volume.spec.is_none() || named.contains(id));
+        for spec in &self.policy.volumes {
+            let old = self.volumes.get(&spec.id);
+            if old.is_some_and(|volume| volume.mountpoint != spec.mountpoint || volume.spec.is_none()) {
+                self.volumes.remove(&spec.id);
+            }
+            let volume = self
+                .volumes
+                .entry(spec.id.clone())
+                .or_insert_with(|| Volume::new(spec.id.clone(), spec.mountpoint.clone(), now));
+            let was_known = volume.spec.is_some();
+            if volume.instruct(Some(spec), &self.policy.defaults) && was_known {
+                volume.budget = Budget::default();
+                let message = alloc::string::String::from("the settings changed, attempts are counted anew");
+                outputs.extend(volume.apply(Event::BudgetRenewed, message, now).map(Output::Transition));
+            }
+        }
+        for volume in self.volumes.values_mut().filter(|volume| volume.spec.is_none()) {
+            volume.instruct(None, &self.policy.defaults);
+        }
+        self.touched.extend(self.volumes.keys().cloned());
+        self.track_changed = true;
+        self.sync(now, outputs);
+        // The table is the one it was: what vanished now is not wanted any more.
+        self.volumes.retain(|_, volume| volume.gone_since != Some(now));
+        self.wakes.retain(|(_, id)| self.volumes.contains_key(id));
+    }
+
+    /// Takes a new table. Most changes on a busy node are mounts of containers, which concern no volume: those
+    /// cost the comparison and no more.
+    pub(super) fn take_table(&mut self, table: MountTable, now: Monotonic, outputs: &mut Vec<Output>) {
+        let is_relevant = match &self.table {
+            Some(old) => changed(old, &table).into_iter().any(|mount| self.concerns(mount)),
+            None => true,
+        };
+        self.table = Some(table);
+        self.settling_due = true;
+        if is_relevant {
+            self.sync(now, outputs);
+        }
+    }
+
+    /// Whether a line that changed can change what is known of any volume: by what it is, by its superblock, or
+    /// because it lies on the way to a volume.
+    fn concerns(&self, mount: &Mount) -> bool {
+        may_matter(&self.policy, mount)
+            || self.by_superblock.contains_key(&mount.superblock)
+            || self.volumes.values().any(|volume| volume.mountpoint.is_within(&mount.mountpoint))
+    }
+
+    /// Brings the volumes in line with the policy and the table.
+    fn sync(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
+        let Some(table) = self.table.clone() else { return };
+        let watched: BTreeMap<BytePath, MountId> = self
+            .volumes
+            .values()
+            .filter(|volume| volume.spec.is_none())
+            .filter_map(|volume| Some((volume.mountpoint.clone(), volume.shown.as_ref()?.mount_id)))
+            .collect();
+        let sightings = discover(&self.policy, &table, &|path| watched.get(path).copied());
+        let new = sightings.iter().filter(|sighting| !self.is_seen(&sighting.id)).count();
+        let mut present = BTreeSet::new();
+        for sighting in &sightings {
+            let volume = self
+                .volumes
+                .entry(sighting.id.clone())
+                .or_insert_with(|| Volume::new(sighting.id.clone(), sighting.mountpoint.clone(), now));
+            if sighting.spec.is_none() {
+                volume.instruct(None, &self.policy.defaults);
+                present.insert(sighting.id.clone());
+            }
+            let first_probe = now + first_look(&volume.id, new, volume.watch.interval);
+            let seen = volume.see(sighting, first_probe, now);
+            outputs.extend(seen.transition.map(Output::Transition));
+            if seen.changed {
+                self.touched.insert(sighting.id.clone());
+                self.track_changed = true;
+            }
+        }
+        for volume in self.volumes.values_mut() {
+            if volume.spec.is_some() || present.contains(&volume.id) {
+                continue;
+            }
+            let trap = table.visible_at(&volume.mountpoint).is_some_and(|top| top.fstype == "autofs");
+            if volume.vanish(trap, now) {
+                self.touched.insert(volume.id.clone());
+                self.track_changed = true;
+            }
+        }
+        if self.track_changed {
+            self.index_superblocks();
+        }
+    }
+
+    fn is_seen(&self, id: &VolumeId) -> bool {
+        self.volumes.get(id).is_some_and(|volume| volume.generation.0 > 0)
+    }
+
+    fn index_superblocks(&mut self) {
+        self.by_superblock.clear();
+        for volume in self.volumes.values().filter(|volume| volume.is_tracked()) {
+            if let Some(shown) = &volume.shown {
+                self.by_superblock.entry(shown.superblock).or_default().push(volume.id.clone());
+            }
+        }
+    }
+
+    /// Drops discovered volumes that were unmounted long enough ago.
+    pub(super) fn forget(&mut self, id: &VolumeId, now: Monotonic) -> bool {
+        let forget_after = self.policy.thresholds.forget_after;
+        let is_old =
+            |volume: &Volume| volume.gone_since.is_some_and(|since| now.since(since) >= forget_after);
+        if !self.volumes.get(id).is_some_and(is_old) {
+            return false;
+        }
+        self.volumes.remove(id);
+        true
+    }
+
+    /// Tells the kernel's side what to count for, if that changed.
+    pub(super) fn track(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
+        let may_wait = self.track_not_before.is_some_and(|time| time > now);
+        if !self.track_changed && (!self.track_learnt || may_wait) {
+            return;
+        }
+        self.track_changed = false;
+        self.track_learnt = false;
+        self.index_superblocks();
+        let mut tracked: Vec<Tracked> = Vec::new();
+        for volume in self.volumes.values().filter(|volume| volume.is_tracked()) {
+            let Some(shown) = &volume.shown else { continue };
+            for mountpoint in core::iter::once(&volume.mountpoint).chain(&volume.further) {
+                tracked.push(Tracked {
+                    superblock: shown.superblock,
+                    root_inode: volume.root_inode,
+                    mountpoint: mountpoint.clone(),
+                });
+            }
+        }
+        tracked.sort();
+        tracked.dedup();
+        if tracked != self.tracked {
+            self.tracked.clone_from(&tracked);
+            self.track_not_before = Some(now + TRACK_PAUSE);
+            outputs.push(Output::Track(tracked));
+        }
+    }
+}
+
+impl Volume {
+    /// Whether the kernel should count for it: what is mounted there is the volume, on top or not.
+    fn is_tracked(&self) -> bool {
+        self.is_watched() && matches!(self.presence, Some(Presence::Present | Presence::Covered))
+    }
+}
+
+/// How long the first look at a new volume waits, so that many do not start together.
+fn first_look(id: &VolumeId, new: usize, interval: Duration) -> Duration {
+    if new <= TOGETHER {
+        return Duration::ZERO;
+    }
+    let many = u32::try_from(new).unwrap_or(u32::MAX);
+    spread(FIRST_LOOK_SPREAD.saturating_mul(many).min(interval / 2), id.as_str())
+}

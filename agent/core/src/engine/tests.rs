@@ -1,0 +1,7 @@
+//! The engine as a whole, one behaviour a test.
+
+mod looks;
+mod places;
+mod repairs;
+mod settles;
+pub(super) mod world;

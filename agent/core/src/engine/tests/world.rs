@@ -1,0 +1,319 @@
+//! A small world around the engine: mounts, answers to probes, time. It checks after every turn what must hold
+//! whatever happens.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::engine::{Engine, Input, Output, ProbeOrder, Transition};
+use crate::errno::Errno;
+use crate::id::{MountId, PlanId, ProbeId, SuperblockId, VolumeId};
+use crate::observation::{
+    KernelErrors, Op, PlanReport, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source,
+};
+use crate::path::BytePath;
+use crate::policy::Policy;
+use crate::remediation::{Outcome, Plan};
+use crate::status::VolumeStatus;
+use crate::time::Monotonic;
+use crate::topology::{Mount, MountTable, Options, Propagation};
+use crate::verdict::{HealthState, Reason};
+use crate::volume::{Identity, Mode, Repair, VolumeSpec, Watch};
+
+pub(in crate::engine) fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+pub(in crate::engine) fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+pub(in crate::engine) fn device(minor: u32) -> SuperblockId {
+    SuperblockId { major: 0, minor }
+}
+
+pub(in crate::engine) fn mount(id: u32, minor: u32, path: &str, fstype: &str, source: &str) -> Mount {
+    Mount {
+        id: MountId(id),
+        parent: MountId(1),
+        superblock: device(minor),
+        root: "/".into(),
+        mountpoint: path.into(),
+        options: Options::parse(b"rw"),
+        propagation: Propagation::default(),
+        fstype: fstype.into(),
+        source: source.as_bytes().to_vec(),
+        super_options: Options::parse(b"rw"),
+    }
+}
+
+pub(in crate::engine) fn spec(name: &str, fstype: &str, source: &str, mode: Mode) -> VolumeSpec {
+    VolumeSpec {
+        id: VolumeId::new(name),
+        mountpoint: BytePath::new(alloc::format!("/mnt/{name}")),
+        source: Some(source.as_bytes().to_vec()),
+        fstype: Some(fstype.into()),
+        options: Vec::new(),
+        watch: Watch { mode, ..Watch::default() },
+        sentinel: None,
+        write_probe: false,
+        identity: Identity::default(),
+        repair: Repair::default(),
+    }
+}
+
+/// How a volume answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::engine) enum Answer {
+    Now(ProbeResult),
+    Hangs,
+    /// The test answers by itself.
+    Never,
+}
+
+pub(in crate::engine) fn good() -> ProbeResult {
+    ProbeResult::Ok(ProbeOk { root_inode: 2, read_data: true, wrote_data: false, ..ProbeOk::default() })
+}
+
+pub(in crate::engine) fn fails(errno: u16) -> Answer {
+    Answer::Now(ProbeResult::Failed { step: ProbeStep::Root, errno: Errno(errno) })
+}
+
+pub(in crate::engine) struct World {
+    pub(in crate::engine) engine: Engine,
+    pub(in crate::engine) policy: Policy,
+    pub(in crate::engine) now: Monotonic,
+    pub(in crate::engine) mounts: Vec<Mount>,
+    pub(in crate::engine) answers: BTreeMap<String, Answer>,
+    pub(in crate::engine) log: Vec<(Monotonic, Output)>,
+    pending: Vec<(Monotonic, Input)>,
+    looking: BTreeMap<ProbeId, SuperblockId>,
+    running: BTreeMap<PlanId, Plan>,
+    used: BTreeSet<PlanId>,
+}
+
+impl World {
+    /// Named volumes, each mounted, at `/mnt/NAME`, with superblock 10, 11, ….
+    pub(in crate::engine) fn new(specs: Vec<VolumeSpec>) -> Self {
+        let mut mounts = vec![mount(1, 1, "/", "ext4", "/dev/sda1")];
+        for (spec, number) in specs.iter().zip(10..) {
+            let source = String::from_utf8(spec.source.clone().unwrap()).unwrap();
+            let path = String::from_utf8(spec.mountpoint.as_bytes().to_vec()).unwrap();
+            mounts.push(mount(number, number, &path, spec.fstype.as_deref().unwrap(), &source));
+        }
+        let mut policy = Policy { volumes: specs, ..Policy::default() };
+        policy.discovery.enabled = false;
+        Self::with(policy, mounts)
+    }
+
+    pub(in crate::engine) fn with(policy: Policy, mounts: Vec<Mount>) -> Self {
+        Self {
+            engine: Engine::new(policy.clone(), PlanId(100)),
+            policy,
+            now: Monotonic::from_nanos(1_000_000_000_000),
+            mounts,
+            answers: BTreeMap::new(),
+            log: Vec::new(),
+            pending: Vec::new(),
+            looking: BTreeMap::new(),
+            running: BTreeMap::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// As `new`, with the first table taken and every volume found healthy.
+    pub(in crate::engine) fn healthy(specs: Vec<VolumeSpec>) -> Self {
+        let mut world = Self::new(specs);
+        world.table();
+        world.run(millis(500));
+        for status in world.engine.volumes() {
+            assert_eq!(status.condition.state, HealthState::Healthy, "{}", status.id);
+        }
+        world.log.clear();
+        world
+    }
+
+    pub(in crate::engine) fn table(&mut self) {
+        self.feed(Input::MountTable(MountTable::new(self.mounts.clone())));
+    }
+
+    pub(in crate::engine) fn feed(&mut self, input: Input) {
+        match &input {
+            Input::Probe(report) if !matches!(report.result, ProbeResult::TimedOut { .. }) => {
+                self.looking.remove(&report.id);
+            }
+            Input::ProbeReturned(id) => {
+                self.looking.remove(id);
+            }
+            Input::PlanFinished(report) => {
+                self.running.remove(&report.id);
+            }
+            _ => {}
+        }
+        let outputs = self.engine.handle(self.now, input);
+        for output in outputs {
+            match &output {
+                Output::Probe(order) => self.look(order),
+                Output::Execute(plan) => self.check_plan(plan.clone()),
+                _ => {}
+            }
+            self.log.push((self.now, output));
+        }
+        self.check();
+    }
+
+    fn look(&mut self, order: &ProbeOrder) {
+        let taken = self.looking.values().any(|other| *other == order.superblock);
+        assert!(!taken, "two probes on {}", order.superblock);
+        self.looking.insert(order.id, order.superblock);
+        let answer = self.answers.get(order.volume.as_str()).cloned().unwrap_or(Answer::Now(good()));
+        let (after, result) = match answer {
+            Answer::Now(result) => (millis(1), result),
+            Answer::Hangs => (order.deadline, ProbeResult::TimedOut { step: ProbeStep::Root }),
+            Answer::Never => return,
+        };
+        let report = ProbeReport {
+            id: order.id,
+            volume: order.volume.clone(),
+            generation: order.generation,
+            started: self.now,
+            took: after,
+            result,
+        };
+        self.pending.push((self.now + after, Input::Probe(report)));
+        self.pending.sort_by_key(|(time, _)| *time);
+    }
+
+    fn check_plan(&mut self, plan: Plan) {
+        assert!(self.used.insert(plan.id), "plan id {} twice", plan.id);
+        for other in self.running.values() {
+            assert_ne!(other.volume, plan.volume);
+            assert_ne!(other.mountpoint, plan.mountpoint);
+            assert!(plan.old.is_none() || other.old != plan.old, "two plans on one superblock");
+        }
+        let mode = self.policy.volumes.iter().find(|spec| spec.id == plan.volume).map(|spec| spec.watch.mode);
+        assert!(plan.reason.is_none() || mode == Some(Mode::Act), "a repair in mode {mode:?}");
+        self.running.insert(plan.id, plan);
+        assert!(self.running.len() <= self.policy.thresholds.plans_at_once);
+    }
+
+    fn check(&self) {
+        assert!(
+            self.engine.next_deadline().is_none_or(|next| next > self.now),
+            "it asks for a time that was"
+        );
+        for status in self.engine.volumes() {
+            let spec = self.policy.volumes.iter().find(|spec| spec.id == status.id);
+            assert!(status.attempts <= spec.map_or(0, |spec| spec.repair.max_attempts));
+            assert!(status.history.len() <= 16 && status.culprits.len() <= 8);
+            let is_fine = matches!(status.condition.state, HealthState::Unknown | HealthState::Healthy);
+            assert_eq!(status.condition.reason.is_none(), is_fine, "{:?}", status.condition);
+            assert!(!status.condition.message.is_empty());
+        }
+    }
+
+    /// Lets time pass, with every deadline and every answer in its order.
+    pub(in crate::engine) fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            let answer = self.pending.first().map(|(time, _)| *time);
+            let deadline = self.engine.next_deadline();
+            let Some(next) = [answer, deadline].into_iter().flatten().min().filter(|next| *next <= end)
+            else {
+                break;
+            };
+            self.now = self.now.max(next);
+            if answer == Some(next) {
+                let (_, input) = self.pending.remove(0);
+                self.feed(input);
+            } else {
+                self.feed(Input::Deadline);
+            }
+        }
+        self.now = end;
+    }
+
+    pub(in crate::engine) fn answer(&mut self, name: &str, answer: Answer) {
+        self.answers.insert(name.into(), answer);
+    }
+
+    pub(in crate::engine) fn hint(&mut self, minor: u32, root: Option<u64>, errno: u16, op: Op) {
+        let errors = KernelErrors {
+            source: Source::Bpf,
+            superblock: device(minor),
+            root_inode: root,
+            errno: Errno(errno),
+            op,
+            count: 1,
+            at: self.now,
+            task: None,
+        };
+        self.feed(Input::Kernel(errors));
+    }
+
+    pub(in crate::engine) fn finish(&mut self, id: PlanId, outcome: Outcome) {
+        let report = PlanReport { id, outcome, steps: Vec::new(), gap: None, took: millis(50) };
+        self.feed(Input::PlanFinished(report));
+    }
+
+    /// Another superblock at the place of a volume, as after a repair.
+    pub(in crate::engine) fn replace(&mut self, path: &str, minor: u32) {
+        for mount in self.mounts.iter_mut().filter(|mount| mount.mountpoint == BytePath::from(path)) {
+            mount.superblock = device(minor);
+            mount.id = MountId(minor);
+        }
+        self.table();
+    }
+
+    pub(in crate::engine) fn unmount(&mut self, path: &str) {
+        self.mounts.retain(|mount| mount.mountpoint != BytePath::from(path));
+        self.table();
+    }
+
+    pub(in crate::engine) fn status(&self, name: &str) -> VolumeStatus {
+        self.engine.volumes().into_iter().find(|status| status.id.as_str() == name).unwrap()
+    }
+
+    pub(in crate::engine) fn state(&self, name: &str) -> (HealthState, Option<Reason>) {
+        let condition = self.status(name).condition;
+        (condition.state, condition.reason)
+    }
+
+    pub(in crate::engine) fn running(&self) -> Vec<Plan> {
+        self.running.values().cloned().collect()
+    }
+
+    pub(in crate::engine) fn probes(&self) -> usize {
+        self.log.iter().filter(|(_, output)| matches!(output, Output::Probe(_))).count()
+    }
+
+    pub(in crate::engine) fn transitions(&self) -> Vec<Transition> {
+        let transition = |(_, output): &(Monotonic, Output)| match output {
+            Output::Transition(transition) => Some(transition.clone()),
+            _ => None,
+        };
+        self.log.iter().filter_map(transition).collect()
+    }
+
+    pub(in crate::engine) fn notes(&self) -> usize {
+        self.log.iter().filter(|(_, output)| matches!(output, Output::Note(_))).count()
+    }
+
+    pub(in crate::engine) fn last_track(&self) -> Option<Vec<crate::engine::Tracked>> {
+        let track = |(_, output): &(Monotonic, Output)| match output {
+            Output::Track(tracked) => Some(tracked.clone()),
+            _ => None,
+        };
+        self.log.iter().rev().find_map(track)
+    }
+
+    pub(in crate::engine) fn settled(&self) -> Vec<PlanId> {
+        let settled = |(_, output): &(Monotonic, Output)| match output {
+            Output::Settled { plan, outcome: Outcome::Interrupted } => Some(*plan),
+            _ => None,
+        };
+        self.log.iter().filter_map(settled).collect()
+    }
+}

@@ -1,0 +1,246 @@
+//! One volume as the engine knows it: its place, its evidence, its state, and what has been done for it.
+
+use alloc::collections::BTreeMap;
+use alloc::{string::String, vec::Vec};
+use core::time::Duration;
+
+use crate::discovery::{Presence, Sighting};
+use crate::engine::Transition;
+use crate::engine::pace::ProbeClock;
+use crate::errno::Errno;
+use crate::health::Event;
+use crate::health::evidence::Evidence;
+use crate::health::rules::Judgement;
+use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
+use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
+use crate::path::BytePath;
+use crate::remediation::Plan;
+use crate::remediation::budget::Budget;
+use crate::time::Monotonic;
+use crate::topology::Mount;
+use crate::verdict::{Condition, HealthState};
+use crate::volume::{Mode, VolumeSpec, Watch};
+
+/// The mount at a volume's place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Shown {
+    pub(super) superblock: SuperblockId,
+    pub(super) mount_id: MountId,
+    pub(super) fstype: String,
+    pub(super) source: Vec<u8>,
+}
+
+impl Shown {
+    fn of(mount: &Mount) -> Self {
+        Self {
+            superblock: mount.superblock,
+            mount_id: mount.id,
+            fstype: mount.fstype.clone(),
+            source: mount.source.clone(),
+        }
+    }
+
+    fn is(&self, mount: &Mount) -> bool {
+        self.superblock == mount.superblock && self.mount_id == mount.id
+    }
+}
+
+/// One volume.
+#[derive(Clone, Debug)]
+pub(super) struct Volume {
+    pub(super) id: VolumeId,
+    pub(super) mountpoint: BytePath,
+    pub(super) spec: Option<VolumeSpec>,
+    pub(super) watch: Watch,
+    /// `None` before the first table, and when a discovered volume was unmounted.
+    pub(super) presence: Option<Presence>,
+    /// An automount of a healthy volume came back: it counts as healthy until its first look, or until then.
+    pub(super) returned_until: Option<Monotonic>,
+    /// When a discovered volume was unmounted.
+    pub(super) gone_since: Option<Monotonic>,
+    pub(super) shown: Option<Shown>,
+    pub(super) depth: usize,
+    pub(super) further: Vec<BytePath>,
+    pub(super) generation: Generation,
+    pub(super) root_inode: Option<u64>,
+    pub(super) fsid: Option<String>,
+    pub(super) evidence: Evidence,
+    pub(super) judgement: Judgement,
+    pub(super) condition: Condition,
+    pub(super) falls: Vec<Monotonic>,
+    /// The settle time began.
+    pub(super) settle_from: Monotonic,
+    /// The last fall.
+    pub(super) sick_since: Monotonic,
+    /// A plan that would be made was told for this fall.
+    pub(super) told_plan: bool,
+    /// The plan that mode `dry-run` only tells about.
+    pub(super) due_plan: Option<Plan>,
+    pub(super) errors: BTreeMap<(Errno, Op, Source), u64>,
+    pub(super) culprits: Vec<(Monotonic, Errno, Op, Task)>,
+    pub(super) history: Vec<Transition>,
+    pub(super) last_ok: Option<Monotonic>,
+    pub(super) last_probe: Option<(Monotonic, Duration, ProbeResult)>,
+    pub(super) probes: ProbeClock,
+    pub(super) budget: Budget,
+    pub(super) plan: Option<PlanId>,
+    /// A plan ended well, and the table does not show it yet: nothing is judged until it does, or until then.
+    pub(super) hold_until: Option<Monotonic>,
+    /// What the last plan came to, for the message.
+    pub(super) last_outcome: Option<String>,
+    /// The last repair that ended, and when.
+    pub(super) last_repair: Option<(Monotonic, PlanReport)>,
+    /// When the engine looks at it next without being asked.
+    pub(super) wake: Option<Monotonic>,
+}
+
+impl Volume {
+    pub(super) fn new(id: VolumeId, mountpoint: BytePath, now: Monotonic) -> Self {
+        Self {
+            id,
+            mountpoint,
+            spec: None,
+            watch: Watch::default(),
+            presence: None,
+            returned_until: None,
+            gone_since: None,
+            shown: None,
+            depth: 0,
+            further: Vec::new(),
+            generation: Generation::default(),
+            root_inode: None,
+            fsid: None,
+            evidence: Evidence::default(),
+            judgement: Judgement::UNKNOWN,
+            condition: Condition {
+                state: HealthState::Unknown,
+                reason: None,
+                since: now,
+                message: String::from("not looked at yet"),
+                advice: Default::default(),
+            },
+            falls: Vec::new(),
+            settle_from: now,
+            sick_since: now,
+            told_plan: false,
+            due_plan: None,
+            errors: BTreeMap::new(),
+            culprits: Vec::new(),
+            history: Vec::new(),
+            last_ok: None,
+            last_probe: None,
+            probes: ProbeClock::default(),
+            budget: Budget::default(),
+            plan: None,
+            hold_until: None,
+            last_outcome: None,
+            last_repair: None,
+            wake: None,
+        }
+    }
+
+    /// Whether it is watched at all.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watch.mode != Mode::Off
+    }
+
+    /// Takes the operator's word. Says whether a specification changed, in any of its keys.
+    pub(super) fn instruct(&mut self, spec: Option<&VolumeSpec>, defaults: &Watch) -> bool {
+        let watch = spec.map_or(defaults, |spec| &spec.watch);
+        if self.watch != *watch {
+            self.watch = watch.clone();
+        }
+        if self.spec.as_ref() == spec {
+            return false;
+        }
+        self.spec = spec.cloned();
+        // It was made by the old settings; if it is still due, it is made anew.
+        self.due_plan = None;
+        true
+    }
+
+    /// Takes what a table says. Says whether anything changed.
+    pub(super) fn see(&mut self, sighting: &Sighting<'_>, first_probe: Monotonic, now: Monotonic) -> Seen {
+        let was = (self.presence, self.depth);
+        let came_back = self.presence == Some(Presence::Idle);
+        self.presence = Some(sighting.presence);
+        self.depth = sighting.depth;
+        self.gone_since = None;
+        let mut seen = Seen { changed: was != (self.presence, self.depth), transition: None };
+        if self.further != sighting.further {
+            self.further.clone_from(&sighting.further);
+            seen.changed = true;
+        }
+        let Some(mount) = sighting.mount else {
+            // Nothing to say about the old mount any more; the next one is another generation.
+            if self.shown.take().is_some() {
+                self.evidence.reset(now);
+                self.probes.stop();
+                self.root_inode = None;
+            }
+            return seen;
+        };
+        if self.shown.as_ref().is_some_and(|shown| shown.is(mount)) {
+            if was.0 != self.presence {
+                self.probes.want(now);
+            }
+        } else {
+            seen.transition = self.replace(mount, (first_probe, now), came_back);
+            seen.changed = true;
+        }
+        let mut table = self.evidence.table;
+        table.update(mount, self.spec.as_ref());
+        seen.changed |= table != self.evidence.table;
+        self.evidence.table = table;
+        seen
+    }
+
+    fn replace(
+        &mut self,
+        mount: &Mount,
+        (first_probe, now): (Monotonic, Monotonic),
+        came_back: bool,
+    ) -> Option<Transition> {
+        let is_first = self.generation == Generation::default();
+        self.shown = Some(Shown::of(mount));
+        self.generation = Generation(self.generation.0.saturating_add(1));
+        self.evidence.reset(now);
+        self.root_inode = None;
+        self.due_plan = None;
+        self.hold_until = None;
+        // In probation the settle time begins again: another mount has to be believed.
+        self.settle_from = now;
+        self.probes.start_over(if is_first { first_probe } else { now });
+        // An automount that comes and goes is no news.
+        let is_silent = came_back && self.condition.state == HealthState::Healthy;
+        self.returned_until = is_silent.then(|| now + self.good_for());
+        if is_first || is_silent {
+            return None;
+        }
+        self.apply(Event::Replaced, String::from("another mount is at its place, not looked at yet"), now)
+    }
+
+    /// A discovered volume is not in the table any more.
+    pub(super) fn vanish(&mut self, is_idle: bool, now: Monotonic) -> bool {
+        let presence = is_idle.then_some(Presence::Idle);
+        let changed = self.shown.take().is_some() || self.presence != presence;
+        if changed {
+            self.evidence.reset(now);
+            self.probes.stop();
+            self.root_inode = None;
+            self.depth = usize::from(is_idle);
+            self.further.clear();
+        }
+        self.presence = presence;
+        self.gone_since = if is_idle { None } else { self.gone_since.or(Some(now)) };
+        changed
+    }
+}
+
+/// What a table changed.
+pub(super) struct Seen {
+    /// Anything at all.
+    pub(super) changed: bool,
+    /// A step of the state.
+    pub(super) transition: Option<Transition>,
+}

@@ -1,0 +1,388 @@
+//! All that speaks for or against one volume, as it was seen. Nothing is judged here.
+//!
+//! Evidence belongs to one generation: when another mount appears at the volume's place, it is dropped as a
+//! whole, except whether the agent was ever allowed to look.
+
+use core::time::Duration;
+
+use crate::errno::{Errno, ErrnoClass};
+use crate::fstype::is_readonly_by_nature;
+use crate::health::window::{Group, KernelWindow, Span};
+use crate::id::SuperblockId;
+use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep};
+use crate::time::Monotonic;
+use crate::topology::Mount;
+use crate::volume::{Identity, VolumeSpec};
+
+/// What is wrong with a sentinel while the root answers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum SentinelFault {
+    /// It is not there.
+    Missing,
+    /// It has other content.
+    Differs,
+    /// It is not a small regular file on this mount.
+    Unusable,
+}
+
+/// The last look that said anything about the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Look {
+    /// There was none.
+    #[default]
+    None,
+    /// All that was asked for answered.
+    Good,
+    /// A step failed.
+    Failed {
+        /// The step.
+        step: ProbeStep,
+        /// The error.
+        errno: Errno,
+        /// What it says; `None` for an errno that says nothing certain.
+        class: Option<ErrnoClass>,
+    },
+    /// No answer within the deadline.
+    Hung {
+        /// The step it hangs in.
+        step: ProbeStep,
+    },
+    /// The path leads to another superblock than the table says.
+    OtherMount {
+        /// Which.
+        found: SuperblockId,
+    },
+    /// The root answers, the sentinel is not as it should be.
+    Sentinel(SentinelFault),
+    /// The agent may not look.
+    Refused,
+}
+
+/// A good look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GoodLook {
+    /// When it began.
+    pub started: Monotonic,
+    /// When its answer came.
+    pub at: Monotonic,
+    /// Whether it read file data past the cache. A block of the device is no file: it answers for no program's read.
+    pub read_data: bool,
+    /// Whether it wrote.
+    pub wrote_data: bool,
+}
+
+impl GoodLook {
+    /// Whether it tried operations of this group.
+    #[must_use]
+    pub const fn tried(&self, group: Group) -> bool {
+        match group {
+            Group::Attributes => true,
+            Group::Data => self.read_data,
+            Group::Writes => self.wrote_data,
+        }
+    }
+}
+
+/// What the table says about the state of the mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableFacts {
+    /// `shutdown` among the superblock's options (ext4, since 6.6; XFS never says it).
+    pub shutdown: bool,
+    /// `emergency_ro` among the superblock's options (ext4, since 6.15).
+    pub emergency_ro: bool,
+    /// `ro` on the superblock or the mount.
+    pub ro: bool,
+    /// It was writable before, in this generation.
+    pub was_rw: bool,
+    /// The specification wants it writable.
+    pub wants_rw: bool,
+    /// The specification wants it read-only.
+    pub wants_ro: bool,
+}
+
+impl TableFacts {
+    /// Takes what one line says, keeping what was known before.
+    pub fn update(&mut self, mount: &Mount, spec: Option<&VolumeSpec>) {
+        self.shutdown = mount.super_options.has("shutdown");
+        self.emergency_ro = mount.super_options.has("emergency_ro");
+        self.ro = mount.super_options.has("ro") || mount.options.has("ro");
+        self.was_rw |= !self.ro;
+        self.wants_ro = spec.is_some_and(VolumeSpec::wants_readonly);
+        // A specification that names neither a source nor options only watches what is there.
+        self.wants_rw = spec.is_some_and(|spec| {
+            let describes_mount = spec.source.is_some() || !spec.options.is_empty();
+            describes_mount && !spec.wants_readonly() && !is_readonly_by_nature(&mount.fstype)
+        });
+    }
+
+    /// Whether writing should work: then a refusal to write is a fault.
+    #[must_use]
+    pub const fn should_be_writable(&self) -> bool {
+        !self.wants_ro && (self.wants_rw || self.was_rw)
+    }
+}
+
+/// All that speaks for or against one volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Evidence {
+    /// Errors that others met.
+    pub kernel: KernelWindow,
+    /// What the table says.
+    pub table: TableFacts,
+    /// The last look that said anything.
+    pub look: Look,
+    /// The last good look of this generation.
+    pub good: Option<GoodLook>,
+    /// Bad looks since then, one after the other.
+    pub failures: u32,
+    /// Whether the last attempt to look was not possible.
+    pub look_failed: bool,
+    /// Whether the volume answered ever since it is tracked; outlives generations.
+    pub was_readable: bool,
+    /// Whether storage itself reported errors in this generation: a read-only state then has a cause.
+    pub storage_errors: bool,
+    /// When this mount was first seen. Anonymous device numbers are used again: what was lost before is not its.
+    pub since: Monotonic,
+    /// When dirty data was lost, and with which error.
+    pub lost: Option<(Monotonic, Errno)>,
+    /// The last refusal for lack of space.
+    pub full: Option<Monotonic>,
+    /// What the file system said it is, as far as any look of this generation was told.
+    pub found: Identity,
+    /// The last completed look was late.
+    pub slow: bool,
+    /// The agent cannot look from where it stands.
+    pub inaccessible: bool,
+}
+
+/// What a probe report changed, for the caller that counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// Nothing about the volume.
+    Nothing,
+    /// A good look.
+    Good,
+    /// A failed look, to be counted among the errors.
+    Error(Errno, Op),
+    /// A bad look without an errno.
+    Bad,
+}
+
+impl Evidence {
+    /// Another mount is there: nothing is known about it.
+    pub fn reset(&mut self, since: Monotonic) {
+        *self = Self { was_readable: self.was_readable, since, ..Self::default() };
+    }
+
+    /// A plan did its work without another mount appearing: what was seen before it no longer counts.
+    pub fn forget_looks(&mut self) {
+        let (table, lost) = (self.table, self.lost);
+        self.reset(self.since);
+        self.table = table;
+        // No repair brings data back that was lost on this mount.
+        self.lost = lost;
+    }
+
+    /// Takes errors that others met. Says whether they are a reason to look now.
+    pub fn hint(&mut self, errors: &KernelErrors, span: Span) -> bool {
+        let is_loss = errors.op == Op::Writeback && errors.errno.class() != Some(ErrnoClass::Refused);
+        if is_loss && errors.at >= self.since {
+            self.lost.get_or_insert((errors.at, errors.errno));
+        }
+        let Some(class) = errors.errno.class() else { return false };
+        let kind = (class, Group::of(errors.op, class));
+        match class {
+            // Programs are refused things all day: never evidence.
+            ErrnoClass::Refused => false,
+            ErrnoClass::Full => {
+                let answered = self.good.is_some_and(|good| good.wrote_data && errors.at <= good.started);
+                if !answered && span.now.since(errors.at) < span.window {
+                    self.full = self.full.max(Some(errors.at.min(span.now)));
+                }
+                false
+            }
+            ErrnoClass::Readonly if !self.table.should_be_writable() => false,
+            ErrnoClass::Stale
+            | ErrnoClass::IoError
+            | ErrnoClass::Disconnected
+            | ErrnoClass::HostDown
+            | ErrnoClass::Auth
+            | ErrnoClass::Readonly => {
+                let counts = self.kernel.add(kind, errors.at, errors.count, span);
+                self.storage_errors |= counts && class == ErrnoClass::IoError;
+                counts
+            }
+        }
+    }
+
+    /// Takes the answer of a probe of this generation.
+    pub fn look(&mut self, report: &ProbeReport, slow_after: Duration, now: Monotonic) -> Told {
+        self.look_failed = matches!(report.result, ProbeResult::NotRun(_));
+        match &report.result {
+            ProbeResult::Ok(ok) => {
+                self.slow = report.took > slow_after;
+                self.good_look(ok, report.started, now);
+                Told::Good
+            }
+            ProbeResult::Failed { step, errno } => {
+                self.slow = report.took > slow_after;
+                self.failed_look(*step, *errno, report.started, now)
+            }
+            ProbeResult::WrongMount { found } => {
+                self.bad(Look::OtherMount { found: *found });
+                Told::Bad
+            }
+            ProbeResult::SentinelMissing => self.sentinel(SentinelFault::Missing),
+            ProbeResult::SentinelDiffers => self.sentinel(SentinelFault::Differs),
+            ProbeResult::SentinelUnusable => self.sentinel(SentinelFault::Unusable),
+            ProbeResult::TimedOut { step } => {
+                self.bad(Look::Hung { step: *step });
+                Told::Bad
+            }
+            ProbeResult::NotRun(NotRun::Unreachable) => {
+                self.inaccessible = true;
+                Told::Nothing
+            }
+            ProbeResult::NotRun(NotRun::TooManyAbandoned | NotRun::WorkerLost) => Told::Nothing,
+        }
+    }
+
+    fn good_look(&mut self, ok: &ProbeOk, started: Monotonic, now: Monotonic) {
+        let good = GoodLook { started, at: now, read_data: ok.read_data, wrote_data: ok.wrote_data };
+        // A good look after a bad one ends the incident: the errors that others met belonged to it. Changes
+        // are the exception, they may fail while everything else works.
+        let ends_incident = self.failures > 0;
+        for group in Group::ALL {
+            if good.tried(group) || (ends_incident && group != Group::Writes) {
+                self.kernel.disprove(group, started);
+            }
+        }
+        if good.wrote_data && self.full.is_some_and(|at| at <= started) {
+            self.full = None;
+        }
+        // What a look was not told stays as it was known.
+        if ok.uuid.is_some() {
+            self.found.uuid.clone_from(&ok.uuid);
+        }
+        if ok.fsid.is_some() {
+            self.found.fsid.clone_from(&ok.fsid);
+        }
+        self.good = Some(good);
+        self.look = Look::Good;
+        self.failures = 0;
+        self.inaccessible = false;
+        self.was_readable = true;
+    }
+
+    fn failed_look(&mut self, step: ProbeStep, errno: Errno, started: Monotonic, now: Monotonic) -> Told {
+        let told = Told::Error(errno, op_of(step));
+        match meaning(step, errno) {
+            Meaning::OwnTrouble => {
+                self.look_failed = true;
+                Told::Nothing
+            }
+            // The device node may be missing where the agent runs; after a look that worked, it is news.
+            Meaning::NotReachable if step == ProbeStep::Device && self.good.is_some() => {
+                self.bad(Look::Failed { step, errno, class: None });
+                told
+            }
+            Meaning::NotReachable => {
+                self.look_failed = true;
+                self.inaccessible = true;
+                Told::Nothing
+            }
+            Meaning::Class(ErrnoClass::Full) => {
+                self.answered(started, now);
+                self.full = Some(now);
+                told
+            }
+            Meaning::Class(ErrnoClass::Readonly) if !self.table.should_be_writable() => {
+                self.answered(started, now);
+                Told::Nothing
+            }
+            Meaning::Class(ErrnoClass::Refused) if step == ProbeStep::Write && self.good.is_none() => {
+                self.answered(started, now);
+                self.inaccessible = true;
+                Told::Nothing
+            }
+            Meaning::Class(ErrnoClass::Refused) if !self.was_readable => {
+                self.look = Look::Refused;
+                self.inaccessible = true;
+                Told::Nothing
+            }
+            // What was readable before and is refused now is news.
+            Meaning::Class(ErrnoClass::Refused) => {
+                self.bad(Look::Failed { step, errno, class: Some(ErrnoClass::Auth) });
+                told
+            }
+            Meaning::Class(class) => {
+                self.bad(Look::Failed { step, errno, class: Some(class) });
+                told
+            }
+            Meaning::Uncertain => {
+                self.bad(Look::Failed { step, errno, class: None });
+                told
+            }
+        }
+    }
+
+    /// Everything up to the write answered: good, as far as reading goes.
+    fn answered(&mut self, started: Monotonic, now: Monotonic) {
+        let ok = ProbeOk { root_inode: 0, read_data: false, wrote_data: false, ..ProbeOk::default() };
+        self.good_look(&ok, started, now);
+    }
+
+    fn bad(&mut self, look: Look) {
+        self.look = look;
+        self.failures = self.failures.saturating_add(1);
+        self.inaccessible = false;
+    }
+
+    fn sentinel(&mut self, fault: SentinelFault) -> Told {
+        // The root answered, so this is no link in a chain of failures.
+        self.failures = 0;
+        self.look = Look::Sentinel(fault);
+        self.inaccessible = false;
+        self.was_readable = true;
+        Told::Bad
+    }
+}
+
+/// What a failed step says.
+enum Meaning {
+    /// A class of the table.
+    Class(ErrnoClass),
+    /// The agent could not look, for a reason of its own (memory, descriptors, a signal).
+    OwnTrouble,
+    /// The path does not lead there from where the agent stands.
+    NotReachable,
+    /// An errno that says nothing certain about the storage.
+    Uncertain,
+}
+
+fn meaning(step: ProbeStep, errno: Errno) -> Meaning {
+    match (errno.0, step) {
+        // EINTR, EAGAIN, ENOMEM, ENFILE, EMFILE.
+        (4 | 11 | 12 | 23 | 24, _) => Meaning::OwnTrouble,
+        // ENOENT, ENOTDIR.
+        (2 | 20, ProbeStep::Identity | ProbeStep::Device) => Meaning::NotReachable,
+        // EPIPE, ECONNRESET: the other end hung up. Nobody's programs cause these on a file, so the kernel
+        // does not count them; a probe that meets one has met the fault.
+        (32 | 104, _) => Meaning::Class(ErrnoClass::Disconnected),
+        // ETIME, ENETDOWN, ENETUNREACH, ECONNREFUSED.
+        (62 | 100 | 101 | 111, _) => Meaning::Class(ErrnoClass::HostDown),
+        // A device node that may not be opened says nothing about the file system.
+        (1 | 13, ProbeStep::Device) => Meaning::NotReachable,
+        _ => errno.class().map_or(Meaning::Uncertain, Meaning::Class),
+    }
+}
+
+/// The kind of operation that a step is counted as.
+#[must_use]
+pub const fn op_of(step: ProbeStep) -> Op {
+    match step {
+        ProbeStep::Identity | ProbeStep::Root => Op::Stat,
+        ProbeStep::Sentinel | ProbeStep::Device => Op::Read,
+        ProbeStep::Write => Op::Write,
+    }
+}

@@ -1,0 +1,119 @@
+//! Sentences for people: what was seen, by which rule, and what would clear it.
+
+use alloc::{format, string::String};
+
+use crate::errno::ErrnoClass;
+use crate::health::evidence::{Look, SentinelFault};
+use crate::health::rules::{Facts, Judgement, Test};
+use crate::observation::ProbeStep;
+use crate::verdict::Verdict;
+
+/// One sentence about a judgement.
+#[must_use]
+pub fn describe(facts: &Facts<'_>, judgement: &Judgement) -> String {
+    match (judgement.verdict, judgement.rule) {
+        (Verdict::Healthy, _) => String::from("the last look was good and nothing speaks against it"),
+        (Verdict::Suspect(_) | Verdict::Sick(_), Some(rule)) => {
+            format!("{} (rule {}); cleared by {}", seen(facts, rule.test), rule.name, rule.clears)
+        }
+        (Verdict::Unknown | Verdict::Suspect(_) | Verdict::Sick(_), _) => unknown(facts),
+    }
+}
+
+fn unknown(facts: &Facts<'_>) -> String {
+    let evidence = facts.evidence;
+    if evidence.look == Look::Refused {
+        return String::from("the agent may not look, and never could: nothing is known");
+    }
+    if evidence.inaccessible {
+        return String::from("in the mount table, but not reachable for the agent: nothing is known");
+    }
+    if evidence.good.is_some() {
+        return String::from("the last good look is too old to speak for the volume");
+    }
+    String::from("not looked at yet")
+}
+
+fn seen(facts: &Facts<'_>, test: Test) -> String {
+    let evidence = facts.evidence;
+    match test {
+        Test::Table(presence) => String::from(match presence {
+            crate::discovery::Presence::Missing => "nothing is mounted there",
+            crate::discovery::Presence::WrongMount => "something else is mounted there",
+            crate::discovery::Presence::Covered => "something is mounted over it",
+            crate::discovery::Presence::Present => "it is mounted",
+            crate::discovery::Presence::Idle => "only an automount trap is there",
+        }),
+        Test::TableShutdown => String::from("the file system has shut itself down"),
+        Test::TableEmergencyReadonly => String::from("the file system refuses to write after an error"),
+        Test::TableReadonlyAgainstSpec => String::from("mounted read-only, and should be writable"),
+        Test::TableBecameReadonly => String::from("became read-only"),
+        Test::ProbeFails(..)
+        | Test::ProbeFailsOddly
+        | Test::ProbeHangs
+        | Test::ProbeFindsOther(_)
+        | Test::SentinelIsOff => look(evidence.look, evidence.failures),
+        Test::IdentityDiffers => match facts.other_identity() {
+            Some((kind, wanted, found)) => {
+                format!("another file system is there: expected {kind} {wanted}, found {found}")
+            }
+            None => String::from("another file system is there"),
+        },
+        Test::ErrorsSustained(class) | Test::Errors(class) => errors(facts, class),
+        Test::WritebackLost => match evidence.lost {
+            Some((_, errno)) => format!("dirty data was lost with {errno}"),
+            None => String::from("dirty data was lost"),
+        },
+    }
+}
+
+fn errors(facts: &Facts<'_>, class: ErrnoClass) -> String {
+    let seconds = facts.span.window.as_secs();
+    let name = class_name(class);
+    match facts.tally(class, |_| true).map_or(0, |tally| tally.count) {
+        0 => format!("an operation failed: {name}"),
+        1 => format!("1 operation failed within {seconds} s: {name}"),
+        count => format!("{count} operations failed within {seconds} s: {name}"),
+    }
+}
+
+fn look(look: Look, failures: u32) -> String {
+    match look {
+        Look::Failed { step, errno, .. } => {
+            format!("the probe failed with {errno} at {}, {failures} in a row", step_name(step))
+        }
+        Look::Hung { step } => format!("no answer within the deadline at {}", step_name(step)),
+        Look::OtherMount { found } => format!("the path leads to superblock {found}, {failures} in a row"),
+        Look::Sentinel(SentinelFault::Missing) => String::from("the root answers, the sentinel is missing"),
+        Look::Sentinel(SentinelFault::Differs) => {
+            String::from("the root answers, the sentinel has other content")
+        }
+        Look::Sentinel(SentinelFault::Unusable) => {
+            String::from("the root answers, the sentinel is not a small regular file of this mount")
+        }
+        Look::None | Look::Good | Look::Refused => String::from("no bad look"),
+    }
+}
+
+const fn step_name(step: ProbeStep) -> &'static str {
+    match step {
+        ProbeStep::Identity => "the mount point",
+        ProbeStep::Root => "the root",
+        ProbeStep::Sentinel => "the sentinel",
+        ProbeStep::Device => "the device",
+        ProbeStep::Write => "the write",
+    }
+}
+
+const fn class_name(class: ErrnoClass) -> &'static str {
+    match class {
+        ErrnoClass::Stale => "stale handle",
+        ErrnoClass::IoError => "storage error",
+        ErrnoClass::Disconnected => "disconnected",
+        ErrnoClass::HostDown => "server not reachable",
+        ErrnoClass::Auth => "key or credential",
+        ErrnoClass::Readonly => "read-only",
+        ErrnoClass::Full => "no space",
+        ErrnoClass::Refused => "refused",
+    }
+}

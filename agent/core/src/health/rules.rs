@@ -1,0 +1,321 @@
+//! The rules, as one table: what must be seen for a volume to be called suspect or sick, and why.
+//!
+//! A new rule is one row. [`judge`] walks the table; nothing else decides. A test fails when a row is never hit.
+
+use core::time::Duration;
+
+use crate::discovery::Presence;
+use crate::errno::ErrnoClass;
+use crate::health::evidence::{Evidence, GoodLook, Look};
+use crate::health::window::{Group, Span, Tally};
+use crate::observation::ProbeStep;
+use crate::time::Monotonic;
+use crate::verdict::{Reason, Verdict};
+use crate::volume::Identity;
+
+/// How often a probe must have failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Enough {
+    /// Once.
+    Once,
+    /// Once, while the kernel counted errors of the same class.
+    Corroborated,
+    /// As often in a row as the operator set.
+    Repeated,
+}
+
+/// What a rule looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Test {
+    /// The table says this of an expected volume (or of one that was watched).
+    Table(Presence),
+    /// The superblock says that it has shut down.
+    TableShutdown,
+    /// The superblock says that it refuses to write after an error.
+    TableEmergencyReadonly,
+    /// `ro` where the specification wants the volume writable.
+    TableReadonlyAgainstSpec,
+    /// `ro`, and it was writable before.
+    TableBecameReadonly,
+    /// The last probe failed with an errno of this class.
+    ProbeFails(ErrnoClass, Enough),
+    /// The last probe failed with an errno that says nothing certain.
+    ProbeFailsOddly,
+    /// The last probe has not answered within the deadline.
+    ProbeHangs,
+    /// The last probe came to another superblock than the table says.
+    ProbeFindsOther(Enough),
+    /// A probe was told another identity of the file system than the configured one.
+    IdentityDiffers,
+    /// The last probe found the root in order and the sentinel not.
+    SentinelIsOff,
+    /// Many errors over a while, of operations that no probe tries.
+    ErrorsSustained(ErrnoClass),
+    /// Any error that no good probe has answered yet.
+    Errors(ErrnoClass),
+    /// Dirty data was lost.
+    WritebackLost,
+}
+
+/// How much a rule proves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Weight {
+    /// Enough to act on.
+    Sick,
+    /// Enough to look closer.
+    Suspect,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// The name of the rule, as it stands in messages.
+    pub name: &'static str,
+    /// What it looks for.
+    pub test: Test,
+    /// The reason it gives.
+    pub reason: Reason,
+    /// What it proves.
+    pub weight: Weight,
+    /// What would end it.
+    pub clears: &'static str,
+}
+
+const fn sick(name: &'static str, test: Test, reason: Reason, clears: &'static str) -> Rule {
+    Rule { name, test, reason, weight: Weight::Sick, clears }
+}
+
+const fn suspect(name: &'static str, test: Test, reason: Reason, clears: &'static str) -> Rule {
+    Rule { name, test, reason, weight: Weight::Suspect, clears }
+}
+
+const GOOD_PROBE: &str = "a good probe";
+const GOOD_PROBE_OR_TIME: &str = "a good probe of that operation, or time without errors";
+const REMOUNT: &str = "a new mount of the volume";
+const TABLE: &str = "the right mount at its place";
+
+use ErrnoClass as C;
+use Reason as R;
+use Test as T;
+
+/// Every rule, strongest reason first. The order decides between rules of one weight and reason.
+pub const RULES: &[Rule] = &[
+    sick("nothing-mounted", T::Table(Presence::Missing), R::Missing, TABLE),
+    sick("something-else-mounted", T::Table(Presence::WrongMount), R::WrongMount, TABLE),
+    sick("mounted-over", T::Table(Presence::Covered), R::Covered, "unmounting what lies over it"),
+    sick("shut-down", T::TableShutdown, R::FsShutdown, REMOUNT),
+    sick("emergency-read-only", T::TableEmergencyReadonly, R::Readonly, REMOUNT),
+    sick("read-only-against-spec", T::TableReadonlyAgainstSpec, R::Readonly, "a writable mount"),
+    sick("became-read-only", T::TableBecameReadonly, R::Readonly, "a writable mount"),
+    sick("probe-finds-other", T::ProbeFindsOther(Enough::Repeated), R::WrongMount, GOOD_PROBE),
+    sick("other-file-system", T::IdentityDiffers, R::WrongMount, "a probe that finds the right file system"),
+    sick("probe-disconnected", T::ProbeFails(C::Disconnected, Enough::Once), R::Disconnected, GOOD_PROBE),
+    sick("probe-and-kernel-stale", T::ProbeFails(C::Stale, Enough::Corroborated), R::Stale, GOOD_PROBE),
+    sick("probes-stale", T::ProbeFails(C::Stale, Enough::Repeated), R::Stale, GOOD_PROBE),
+    sick(
+        "probe-and-kernel-io-error",
+        T::ProbeFails(C::IoError, Enough::Corroborated),
+        R::IoError,
+        GOOD_PROBE,
+    ),
+    sick("probes-io-error", T::ProbeFails(C::IoError, Enough::Repeated), R::IoError, GOOD_PROBE),
+    sick(
+        "probe-and-kernel-readonly",
+        T::ProbeFails(C::Readonly, Enough::Corroborated),
+        R::Readonly,
+        GOOD_PROBE,
+    ),
+    sick("probes-readonly", T::ProbeFails(C::Readonly, Enough::Repeated), R::Readonly, GOOD_PROBE),
+    sick(
+        "probe-and-kernel-host-down",
+        T::ProbeFails(C::HostDown, Enough::Corroborated),
+        R::HostDown,
+        GOOD_PROBE,
+    ),
+    sick("probes-host-down", T::ProbeFails(C::HostDown, Enough::Repeated), R::HostDown, GOOD_PROBE),
+    sick("probe-and-kernel-auth", T::ProbeFails(C::Auth, Enough::Corroborated), R::Auth, GOOD_PROBE),
+    sick("probes-auth", T::ProbeFails(C::Auth, Enough::Repeated), R::Auth, GOOD_PROBE),
+    sick("probe-hangs", T::ProbeHangs, R::Hung, "the answer, and a good probe after it"),
+    sick("errors-disconnected", T::ErrorsSustained(C::Disconnected), R::Disconnected, GOOD_PROBE_OR_TIME),
+    sick("errors-stale", T::ErrorsSustained(C::Stale), R::Stale, GOOD_PROBE_OR_TIME),
+    sick("errors-io-error", T::ErrorsSustained(C::IoError), R::IoError, GOOD_PROBE_OR_TIME),
+    sick("errors-readonly", T::ErrorsSustained(C::Readonly), R::Readonly, GOOD_PROBE_OR_TIME),
+    sick("errors-host-down", T::ErrorsSustained(C::HostDown), R::HostDown, GOOD_PROBE_OR_TIME),
+    sick("errors-auth", T::ErrorsSustained(C::Auth), R::Auth, GOOD_PROBE_OR_TIME),
+    sick("write-back-failed", T::WritebackLost, R::WritebackLost, REMOUNT),
+    suspect("probe-found-other", T::ProbeFindsOther(Enough::Once), R::WrongMount, GOOD_PROBE),
+    suspect("sentinel", T::SentinelIsOff, R::WrongMount, "the sentinel as it should be"),
+    suspect("probe-stale", T::ProbeFails(C::Stale, Enough::Once), R::Stale, GOOD_PROBE),
+    suspect("probe-io-error", T::ProbeFails(C::IoError, Enough::Once), R::IoError, GOOD_PROBE),
+    suspect("probe-odd-error", T::ProbeFailsOddly, R::IoError, GOOD_PROBE),
+    suspect("probe-readonly", T::ProbeFails(C::Readonly, Enough::Once), R::Readonly, GOOD_PROBE),
+    suspect("probe-host-down", T::ProbeFails(C::HostDown, Enough::Once), R::HostDown, GOOD_PROBE),
+    suspect("probe-auth", T::ProbeFails(C::Auth, Enough::Once), R::Auth, GOOD_PROBE),
+    suspect("error-disconnected", T::Errors(C::Disconnected), R::Disconnected, GOOD_PROBE_OR_TIME),
+    suspect("error-stale", T::Errors(C::Stale), R::Stale, GOOD_PROBE_OR_TIME),
+    suspect("error-io-error", T::Errors(C::IoError), R::IoError, GOOD_PROBE_OR_TIME),
+    suspect("error-readonly", T::Errors(C::Readonly), R::Readonly, GOOD_PROBE_OR_TIME),
+    suspect("error-host-down", T::Errors(C::HostDown), R::HostDown, GOOD_PROBE_OR_TIME),
+    suspect("error-auth", T::Errors(C::Auth), R::Auth, GOOD_PROBE_OR_TIME),
+];
+
+/// Everything that the rules may ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// What was seen.
+    pub evidence: &'a Evidence,
+    /// What the file system must be, where that is configured.
+    pub identity: Option<&'a Identity>,
+    /// What the table says of the place; `None` before the first table.
+    pub presence: Option<Presence>,
+    /// Consecutive failures that are enough.
+    pub failures: u32,
+    /// A good look speaks for the volume for this long.
+    pub good_for: Duration,
+    /// The moment, and how far back evidence counts.
+    pub span: Span,
+    /// Errors that are enough without a failed probe …
+    pub sustained_errors: u64,
+    /// … when spread over this long.
+    pub sustained_spread: Duration,
+}
+
+/// What the evidence of one moment means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The rule that decided, unless healthy or unknown.
+    pub rule: Option<&'static Rule>,
+    /// When the kernel first saw what the rule is about.
+    pub evidence_at: Option<Monotonic>,
+}
+
+impl Judgement {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self { verdict: Verdict::Unknown, rule: None, evidence_at: None };
+}
+
+/// Classifies the evidence of this moment.
+#[must_use]
+pub fn judge(facts: &Facts<'_>) -> Judgement {
+    // `RULES` has the sick rules first, but not by reason throughout: the strongest is looked for.
+    let rule = RULES
+        .iter()
+        .filter(|rule| facts.meets(rule.test))
+        .min_by_key(|rule| (rule.weight, rank(rule.reason)));
+    let Some(rule) = rule else {
+        let verdict = if facts.has_fresh_good_look() { Verdict::Healthy } else { Verdict::Unknown };
+        return Judgement { verdict, rule: None, evidence_at: None };
+    };
+    let verdict = match rule.weight {
+        Weight::Sick => Verdict::Sick(rule.reason),
+        Weight::Suspect => Verdict::Suspect(rule.reason),
+    };
+    Judgement { verdict, rule: Some(rule), evidence_at: facts.evidence_at(rule.test) }
+}
+
+fn rank(reason: Reason) -> usize {
+    Reason::ALL.iter().position(|other| *other == reason).unwrap_or(usize::MAX)
+}
+
+impl Facts<'_> {
+    fn meets(&self, test: Test) -> bool {
+        let evidence = self.evidence;
+        let table = &evidence.table;
+        match test {
+            T::Table(presence) => self.presence == Some(presence),
+            // What a look or the kernel says is about the mount; without it there is nothing they could say.
+            _ if self.presence != Some(Presence::Present) => false,
+            T::TableShutdown => table.shutdown,
+            T::TableEmergencyReadonly => table.emergency_ro,
+            T::TableReadonlyAgainstSpec => table.ro && table.wants_rw,
+            T::TableBecameReadonly => table.ro && table.was_rw && !table.wants_ro,
+            T::ProbeFails(wanted, enough) => match evidence.look {
+                Look::Failed { step, class: Some(class), .. } => {
+                    class == wanted && self.is_enough(enough, step, class)
+                }
+                _ => false,
+            },
+            T::ProbeFailsOddly => matches!(evidence.look, Look::Failed { class: None, .. }),
+            T::ProbeHangs => matches!(evidence.look, Look::Hung { .. }),
+            T::ProbeFindsOther(enough) => {
+                matches!(evidence.look, Look::OtherMount { .. }) && self.is_often(enough)
+            }
+            T::IdentityDiffers => self.other_identity().is_some(),
+            T::SentinelIsOff => matches!(evidence.look, Look::Sentinel(_)),
+            T::ErrorsSustained(class) => {
+                self.tally(class, |group| !self.will_be_tried(class, group)).is_some_and(|tally| {
+                    tally.count >= self.sustained_errors && tally.spread() >= self.sustained_spread
+                })
+            }
+            T::Errors(class) => self.tally(class, |_| true).is_some(),
+            T::WritebackLost => evidence.lost.is_some(),
+        }
+    }
+
+    /// What was expected and what was found, where both are known and differ: the kind, then the two.
+    #[must_use]
+    pub fn other_identity(&self) -> Option<(&'static str, &str, &str)> {
+        let (wanted, found) = (self.identity?, &self.evidence.found);
+        [("UUID", &wanted.uuid, &found.uuid), ("fsid", &wanted.fsid, &found.fsid)].into_iter().find_map(
+            |(kind, wanted, found)| {
+                let (wanted, found) = (wanted.as_deref()?, found.as_deref()?);
+                (!wanted.eq_ignore_ascii_case(found)).then_some((kind, wanted, found))
+            },
+        )
+    }
+
+    fn is_often(&self, enough: Enough) -> bool {
+        enough == Enough::Once || (enough == Enough::Repeated && self.evidence.failures >= self.failures)
+    }
+
+    fn is_enough(&self, enough: Enough, step: ProbeStep, class: ErrnoClass) -> bool {
+        // A sentinel that was replaced on the server is stale once for whoever knew the old one. The root of a
+        // volume that is stale fails before the sentinel is asked for.
+        let is_one_file = step == ProbeStep::Sentinel && class == ErrnoClass::Stale;
+        match enough {
+            Enough::Corroborated => !is_one_file && self.tally(class, |_| true).is_some(),
+            Enough::Once | Enough::Repeated => self.is_often(enough),
+        }
+    }
+
+    /// Whether the next probe answers for operations of this group: then the errors wait for it. Errors of
+    /// single files must not condemn a volume that reads fine. A stale handle is one file's, as when another
+    /// client deletes what a program here holds open; every probe asks by the root's own handle, which is stale
+    /// when the export is.
+    fn will_be_tried(&self, class: ErrnoClass, group: Group) -> bool {
+        let tries = |good: GoodLook| class == ErrnoClass::Stale || good.tried(group);
+        !self.evidence.look_failed && self.evidence.good.is_some_and(tries)
+    }
+
+    /// The kernel's errors of one class, in these groups.
+    #[must_use]
+    pub fn tally(&self, class: ErrnoClass, wanted: impl Fn(Group) -> bool) -> Option<Tally> {
+        if class == ErrnoClass::Readonly && !self.evidence.table.should_be_writable() {
+            return None;
+        }
+        self.evidence.kernel.tally(class, wanted, self.span)
+    }
+
+    fn has_fresh_good_look(&self) -> bool {
+        self.presence == Some(Presence::Present)
+            && self.evidence.look == Look::Good
+            && self.evidence.good.is_some_and(|good| self.span.now.since(good.at) < self.good_for)
+    }
+
+    fn evidence_at(&self, test: Test) -> Option<Monotonic> {
+        let classes: &[ErrnoClass] = match test {
+            T::ProbeFails(class, _) | T::ErrorsSustained(class) | T::Errors(class) => &[class],
+            T::TableEmergencyReadonly | T::TableReadonlyAgainstSpec | T::TableBecameReadonly => {
+                &[C::Readonly, C::IoError]
+            }
+            T::TableShutdown | T::ProbeFailsOddly => &[C::IoError],
+            T::ProbeHangs => &[C::HostDown],
+            T::WritebackLost => return self.evidence.lost.map(|(at, _)| at),
+            T::Table(_) | T::ProbeFindsOther(_) | T::IdentityDiffers | T::SentinelIsOff => &[],
+        };
+        let first = |class: &ErrnoClass| self.tally(*class, |_| true).map(|tally| tally.first);
+        classes.iter().filter_map(first).min()
+    }
+}

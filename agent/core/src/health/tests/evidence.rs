@@ -1,0 +1,334 @@
+//! What evidence counts, for how long, and what answers it.
+
+use core::time::Duration;
+
+use super::{Case, EIO, EROFS, ESTALE, WINDOW, at, case, errors, failed, identified, ok, span};
+use crate::errno::{Errno, ErrnoClass};
+use crate::health::evidence::{Look, SentinelFault, TableFacts, Told};
+use crate::health::message::describe;
+use crate::health::rules::judge;
+use crate::health::window::{Group, KernelWindow};
+use crate::observation::{NotRun, Op, ProbeOk, ProbeResult, ProbeStep};
+use crate::verdict::{Reason, Verdict};
+
+const EACCES: Errno = Errno(13);
+
+#[test]
+fn the_strongest_reason_wins() {
+    let case = case(|case| {
+        case.many(EIO, Op::Read);
+        case.evidence.table.shutdown = true;
+        case.probe(failed(ProbeStep::Root, ESTALE));
+        case.probe(failed(ProbeStep::Root, ESTALE));
+    });
+    assert_eq!(case.verdict(), Verdict::Sick(Reason::Stale));
+}
+
+#[test]
+fn a_sentinel_alone_never_makes_a_volume_sick() {
+    for fault in [ProbeResult::SentinelMissing, ProbeResult::SentinelDiffers, ProbeResult::SentinelUnusable] {
+        let case = case(|case| {
+            (0..9).for_each(|_| {
+                case.probe(fault.clone());
+            })
+        });
+        assert_eq!(case.verdict(), Verdict::Suspect(Reason::WrongMount));
+        assert!(case.rule().is_some());
+    }
+    let stale = case(|case| {
+        case.kernel(ESTALE, Op::Read, 3);
+        case.probe(failed(ProbeStep::Sentinel, ESTALE));
+    });
+    assert_eq!(stale.verdict(), Verdict::Suspect(Reason::Stale));
+}
+
+#[test]
+fn a_good_probe_answers_what_it_tried() {
+    let attributes = case(|case| {
+        case.kernel(EIO, Op::Stat, 9);
+        case.kernel(EIO, Op::Read, 1);
+        case.probe(ok(false, false));
+    });
+    assert_eq!(attributes.verdict(), Verdict::Suspect(Reason::IoError));
+    let data = case(|case| {
+        case.kernel(EIO, Op::Read, 9);
+        case.probe(ok(true, false));
+    });
+    assert_eq!(data.verdict(), Verdict::Healthy);
+    let writes = case(|case| {
+        case.kernel(EIO, Op::Write, 9);
+        case.probe(ok(true, false));
+    });
+    assert_eq!(writes.verdict(), Verdict::Suspect(Reason::IoError));
+    let written = case(|case| {
+        case.kernel(EIO, Op::Write, 9);
+        case.probe(ok(true, true));
+    });
+    assert_eq!(written.verdict(), Verdict::Healthy);
+}
+
+#[test]
+fn errors_of_single_files_do_not_condemn_a_volume_that_reads() {
+    let case = case(|case| {
+        case.probe(ok(true, false));
+        case.many(EIO, Op::Read);
+    });
+    assert_eq!(case.verdict(), Verdict::Suspect(Reason::IoError));
+    let unable = super::case(|case| {
+        case.probe(ok(true, false));
+        case.many(EIO, Op::Read);
+        case.probe(ProbeResult::NotRun(NotRun::WorkerLost));
+    });
+    assert_eq!(unable.verdict(), Verdict::Sick(Reason::IoError), "nobody looks, so the errors decide");
+}
+
+#[test]
+fn a_block_of_the_device_answers_for_no_file() {
+    let device = || ProbeResult::Ok(ProbeOk { root_inode: 2, read_device: true, ..ProbeOk::default() });
+    let before = case(|case| {
+        case.probe(device());
+        case.many(EIO, Op::Read);
+        case.probe(device());
+    });
+    assert_eq!(before.verdict(), Verdict::Sick(Reason::IoError));
+    let few = case(|case| {
+        case.kernel(EIO, Op::Read, 4);
+        case.probe(device());
+    });
+    assert_eq!(few.verdict(), Verdict::Suspect(Reason::IoError));
+}
+
+#[test]
+fn another_identity_is_another_file_system_until_the_right_one_is_found() {
+    let mut case = Case::new();
+    case.identity.uuid = Some("7f3a-AB".into());
+    case.probe(identified(Some("7F3A-ab"), Some("01")));
+    assert_eq!(case.verdict(), Verdict::Healthy, "case is not told apart, and no fsid is configured");
+    case.probe(identified(Some("0000-00"), None));
+    assert_eq!((case.verdict(), case.rule()), (Verdict::Sick(Reason::WrongMount), Some("other-file-system")));
+    let message = describe(&case.facts(), &judge(&case.facts()));
+    assert!(
+        message.starts_with("another file system is there: expected UUID 7f3a-AB, found 0000-00"),
+        "{message}"
+    );
+    case.probe(identified(None, None));
+    assert_eq!(case.verdict(), Verdict::Sick(Reason::WrongMount), "not known is no evidence");
+    case.probe(identified(Some("7f3a-ab"), None));
+    assert_eq!(case.verdict(), Verdict::Healthy);
+    let mut unknown = Case::new();
+    unknown.identity.uuid = Some("7f3a-AB".into());
+    unknown.probe(identified(None, Some("01")));
+    assert_eq!(unknown.verdict(), Verdict::Healthy);
+}
+
+#[test]
+fn a_late_count_does_not_raise_what_was_answered() {
+    let mut case = case(|case| {
+        case.kernel(EIO, Op::Read, 0);
+        case.probe(ok(true, false));
+    });
+    let late = errors(EIO, Op::Read, case.now - 5, 7);
+    assert!(!case.evidence.hint(&late, span(case.now)));
+    assert_eq!(case.verdict(), Verdict::Healthy);
+}
+
+#[test]
+fn evidence_leaves_the_window() {
+    let mut case = case(|case| {
+        case.probe(ok(false, false));
+        case.kernel(EIO, Op::Write, 9);
+    });
+    let end = case.evidence.kernel.next_expiry(WINDOW).unwrap();
+    case.now += 29_999;
+    assert_eq!(case.verdict(), Verdict::Suspect(Reason::IoError));
+    case.now += 1;
+    assert_eq!(end, at(case.now));
+    assert_eq!(case.verdict(), Verdict::Healthy);
+    assert!(!case.evidence.hint(&errors(EIO, Op::Write, case.now - 30_000, 1), span(case.now)), "too old");
+}
+
+#[test]
+fn a_look_that_was_refused_is_news_only_after_one_that_was_allowed() {
+    let never = case(|case| {
+        assert_eq!(case.probe(failed(ProbeStep::Root, EACCES)), Told::Nothing);
+        case.probe(failed(ProbeStep::Root, EACCES));
+    });
+    assert_eq!(never.verdict(), Verdict::Unknown);
+    assert!(never.evidence.inaccessible && never.rule().is_none());
+    let before = case(|case| {
+        case.probe(ok(false, false));
+        case.probe(failed(ProbeStep::Root, EACCES));
+        case.probe(failed(ProbeStep::Root, EACCES));
+    });
+    assert_eq!(before.verdict(), Verdict::Sick(Reason::Auth));
+}
+
+#[test]
+fn looks_that_were_not_possible_are_no_evidence() {
+    for result in [
+        ProbeResult::NotRun(NotRun::TooManyAbandoned),
+        ProbeResult::NotRun(NotRun::Unreachable),
+        failed(ProbeStep::Identity, Errno(2)),
+        failed(ProbeStep::Device, Errno(2)),
+        failed(ProbeStep::Device, EACCES),
+        failed(ProbeStep::Root, Errno(12)),
+    ] {
+        let case = case(|case| (0..5).for_each(|_| assert_eq!(case.probe(result.clone()), Told::Nothing)));
+        assert_eq!(case.verdict(), Verdict::Unknown, "{result:?}");
+        assert!(case.rule().is_none());
+    }
+    let device = case(|case| {
+        case.probe(ok(true, false));
+        case.probe(failed(ProbeStep::Device, Errno(2)));
+    });
+    assert_eq!(device.verdict(), Verdict::Suspect(Reason::IoError));
+}
+
+#[test]
+fn a_full_volume_is_not_sick() {
+    let mut case = case(|case| {
+        case.kernel(Errno(28), Op::Write, 3);
+        case.probe(failed(ProbeStep::Write, Errno(122)));
+    });
+    assert_eq!(case.verdict(), Verdict::Healthy);
+    assert!(case.evidence.full.is_some());
+    case.probe(ok(true, true));
+    assert!(case.evidence.full.is_none());
+    let old = errors(Errno(28), Op::Write, case.now - 1, 1);
+    case.evidence.hint(&old, span(case.now));
+    assert!(case.evidence.full.is_none());
+}
+
+#[test]
+fn refusals_to_write_count_only_where_writing_should_work() {
+    let mut by_nature = Case::new();
+    by_nature.evidence.table = TableFacts { ro: true, ..TableFacts::default() };
+    assert!(!by_nature.kernel(EROFS, Op::Open, 9));
+    by_nature.probe(failed(ProbeStep::Write, EROFS));
+    assert_eq!(by_nature.verdict(), Verdict::Healthy);
+    let refused = case(|case| {
+        case.probe(failed(ProbeStep::Write, EACCES));
+    });
+    assert_eq!(refused.verdict(), Verdict::Healthy);
+}
+
+#[test]
+fn refusals_that_programs_meet_are_never_evidence() {
+    let case = case(|case| {
+        case.many(EACCES, Op::Open);
+        assert!(!case.kernel(Errno(9999), Op::Read, 5));
+        assert!(!case.kernel(Errno(1), Op::Writeback, 5));
+    });
+    assert_eq!(case.verdict(), Verdict::Unknown);
+}
+
+#[test]
+fn a_good_probe_after_bad_ones_ends_the_incident() {
+    let case = case(|case| {
+        case.kernel(EIO, Op::Read, 9);
+        case.kernel(EIO, Op::Write, 1);
+        case.probe(failed(ProbeStep::Root, EIO));
+        case.probe(ok(false, false));
+    });
+    assert!(
+        case.evidence
+            .kernel
+            .tally(ErrnoClass::IoError, |group| group == Group::Data, span(case.now))
+            .is_none()
+    );
+    assert!(
+        case.evidence
+            .kernel
+            .tally(ErrnoClass::IoError, |group| group == Group::Writes, span(case.now))
+            .is_some()
+    );
+}
+
+#[test]
+fn an_old_good_look_does_not_speak_for_ever() {
+    let mut case = case(|case| {
+        case.probe(ok(true, false));
+    });
+    case.now += 32_999;
+    assert_eq!(case.verdict(), Verdict::Healthy);
+    case.now += 1;
+    assert_eq!(case.verdict(), Verdict::Unknown);
+    assert!(case.rule().is_none());
+}
+
+#[test]
+fn messages_name_what_was_seen() {
+    let text = |case: &Case| describe(&case.facts(), &judge(&case.facts()));
+    let stale = case(|case| {
+        (0..3).for_each(|_| {
+            case.probe(failed(ProbeStep::Root, ESTALE));
+        })
+    });
+    let message = text(&stale);
+    for part in ["ESTALE", "the root", "3 in a row", "probes-stale", "a good probe"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(
+        text(&case(|case| {
+            case.kernel(EIO, Op::Read, 1);
+        }))
+        .contains("1 operation failed within 30 s")
+    );
+    assert!(
+        text(&case(|case| {
+            case.kernel(EIO, Op::Read, 7);
+        }))
+        .contains("7 operations")
+    );
+    assert!(
+        text(&case(|case| {
+            case.kernel(EIO, Op::Writeback, 7);
+        }))
+        .contains("EIO")
+    );
+    for (step, place) in
+        [(ProbeStep::Device, "device"), (ProbeStep::Write, "write"), (ProbeStep::Sentinel, "sentinel")]
+    {
+        assert!(
+            text(&case(|case| {
+                case.probe(failed(step, EIO));
+            }))
+            .contains(place)
+        );
+    }
+    let hung = case(|case| {
+        case.probe(ProbeResult::TimedOut { step: ProbeStep::Identity });
+    });
+    assert!(text(&hung).contains("no answer within the deadline at the mount point"));
+}
+
+#[test]
+fn a_new_mount_keeps_only_whether_looking_was_allowed() {
+    let mut case = case(|case| {
+        case.probe(ok(true, false));
+        case.many(EIO, Op::Writeback);
+    });
+    case.evidence.forget_looks();
+    assert!(case.evidence.lost.is_some(), "no repair brings the data back");
+    case.evidence.reset(at(case.now));
+    assert!(case.evidence.was_readable && case.evidence.lost.is_none());
+    assert_eq!(case.evidence.look, Look::None);
+    case.evidence.hint(&errors(EIO, Op::Writeback, case.now - 1, 1), span(case.now));
+    assert!(case.evidence.lost.is_none(), "that was the mount before");
+    case.evidence.look = Look::Sentinel(SentinelFault::Differs);
+    assert_eq!(case.verdict(), Verdict::Suspect(Reason::WrongMount));
+}
+
+#[test]
+fn the_window_is_bounded() {
+    let mut window = KernelWindow::default();
+    for millis in 0..200_000 {
+        window.add((ErrnoClass::IoError, Group::Data), at(millis), 1, span(millis));
+    }
+    let tally = window.tally(ErrnoClass::IoError, |_| true, span(199_999)).unwrap();
+    assert!(tally.count <= 31_000 && tally.count >= 29_000, "{tally:?}");
+    assert!(tally.spread() <= Duration::from_secs(31));
+    assert!(alloc::format!("{window:?}").matches("Cell {").count() <= 34);
+    window.disprove(Group::Data, at(199_999));
+    assert!(window.is_empty());
+}

@@ -1,0 +1,113 @@
+//! What is repaired at all: reason by file system, as one table.
+//!
+//! Not in the table, on purpose: `wrong_mount` and `covered` (somebody mounted that, and may mean it), `auth` (a
+//! new mount meets the same refusal), `writeback_lost` (the data is gone; a person must know), `consumer_stale`
+//! (the host's mount is in order). A block device carries one live superblock, so a hung one cannot be replaced.
+
+use core::time::Duration;
+
+use crate::fstype::FsClass;
+use crate::verdict::Reason;
+
+/// One row: a reason, the file systems for which a new mount can help, and how long to wait first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rung {
+    /// Why the volume is sick.
+    pub reason: Reason,
+    /// For which file systems.
+    pub classes: &'static [FsClass],
+    /// Only where storage itself failed: a person may have set what looks the same.
+    pub needs_cause: bool,
+    /// How long a volume may be sick before the first attempt: a server that is merely away comes back by
+    /// itself, and a hard mount holds data that is not written yet.
+    pub patience: Duration,
+}
+
+const AT_ONCE: Duration = Duration::ZERO;
+const SERVER_MAY_RETURN: Duration = Duration::from_secs(10);
+/// What has hung stays hung for at least this long before it is replaced, or for twice its deadline: a slow volume
+/// answers in the end, and its programs keep their files.
+const SLOW_MAY_ANSWER: Duration = Duration::from_secs(5);
+const NETWORK: &[FsClass] = &[FsClass::Network];
+const FUSE: &[FsClass] = &[FsClass::Fuse];
+const ANY: &[FsClass] = &FsClass::ALL;
+
+const fn rung(reason: Reason, classes: &'static [FsClass], patience: Duration) -> Rung {
+    Rung { reason, classes, needs_cause: false, patience }
+}
+
+/// Every case in which a plan is made.
+pub const LADDER: &[Rung] = &[
+    rung(Reason::Missing, ANY, AT_ONCE),
+    rung(Reason::Disconnected, ANY, AT_ONCE),
+    rung(Reason::Stale, ANY, AT_ONCE),
+    rung(Reason::FsShutdown, ANY, AT_ONCE),
+    rung(Reason::IoError, ANY, AT_ONCE),
+    Rung { reason: Reason::Readonly, classes: ANY, needs_cause: true, patience: AT_ONCE },
+    rung(Reason::Hung, FUSE, SLOW_MAY_ANSWER),
+    rung(Reason::Hung, NETWORK, SERVER_MAY_RETURN),
+    rung(Reason::HostDown, NETWORK, SERVER_MAY_RETURN),
+    rung(Reason::HostDown, FUSE, SERVER_MAY_RETURN),
+];
+
+impl Rung {
+    /// How long to wait for a volume whose probes have this deadline.
+    #[must_use]
+    pub fn patience_with(&self, deadline: Duration) -> Duration {
+        if self.reason != Reason::Hung {
+            return self.patience;
+        }
+        self.patience.max(SLOW_MAY_ANSWER).max(deadline.saturating_mul(2))
+    }
+}
+
+/// The row for a case, if it is repaired at all.
+#[must_use]
+pub fn rung_for(reason: Reason, class: FsClass) -> Option<&'static Rung> {
+    LADDER.iter().find(|rung| rung.reason == reason && rung.classes.contains(&class))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rung_is_reached_and_no_case_has_two() {
+        let mut reached = alloc::vec![false; LADDER.len()];
+        for reason in Reason::ALL {
+            for class in FsClass::ALL {
+                let fitting: alloc::vec::Vec<usize> = (0..LADDER.len())
+                    .filter(|n| LADDER[*n].reason == reason && LADDER[*n].classes.contains(&class))
+                    .collect();
+                assert!(fitting.len() < 2, "{reason:?} {class:?}");
+                fitting.iter().for_each(|n| reached[*n] = true);
+                assert_eq!(rung_for(reason, class).is_some(), !fitting.is_empty());
+            }
+        }
+        assert!(reached.iter().all(|hit| *hit));
+    }
+
+    #[test]
+    fn what_has_hung_is_given_twice_its_deadline_at_least() {
+        let wait = |class, seconds| {
+            let rung = rung_for(Reason::Hung, class).unwrap();
+            rung.patience_with(Duration::from_secs(seconds)).as_secs()
+        };
+        assert_eq!([1, 3, 8].map(|deadline| wait(FsClass::Fuse, deadline)), [5, 6, 16]);
+        assert_eq!([1, 3, 8].map(|deadline| wait(FsClass::Network, deadline)), [10, 10, 16]);
+        let stale = rung_for(Reason::Stale, FsClass::Network).unwrap();
+        assert_eq!(stale.patience_with(Duration::from_secs(60)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_a_new_mount_cannot_help_is_not_repaired() {
+        use Reason::{Auth, ConsumerStale, Covered, WritebackLost, WrongMount};
+        for reason in [WrongMount, Covered, Auth, WritebackLost, ConsumerStale] {
+            for class in FsClass::ALL {
+                assert_eq!(rung_for(reason, class), None);
+            }
+        }
+        assert_eq!(rung_for(Reason::Hung, FsClass::Block), None);
+        assert_eq!(rung_for(Reason::HostDown, FsClass::Block), None);
+    }
+}

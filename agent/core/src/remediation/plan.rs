@@ -1,0 +1,191 @@
+//! From a sick volume to a plan: which actions, in which order. Whether and when is not decided here.
+
+use alloc::{string::String, vec, vec::Vec};
+use core::time::Duration;
+
+use crate::discovery::wanted_source;
+use crate::fstype::FsClass;
+use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::path::BytePath;
+use crate::remediation::{Action, Plan};
+use crate::verdict::Reason;
+use crate::volume::{Identity, Method, VolumeSpec};
+
+/// The sick volume.
+#[derive(Clone, Debug)]
+pub struct Patient<'a> {
+    /// What it should be.
+    pub spec: &'a VolumeSpec,
+    /// Why it is sick.
+    pub reason: Reason,
+    /// The superblock at its place; `None` when nothing is mounted.
+    pub old: Option<SuperblockId>,
+    /// The type in the table, if it is mounted.
+    pub fstype: Option<&'a str>,
+    /// The source in the table, if it is mounted.
+    pub source: Option<&'a [u8]>,
+    /// What the new mount must be, when known.
+    pub identity: Identity,
+}
+
+impl Patient<'_> {
+    /// What stands behind the volume: by the specification where it says so.
+    #[must_use]
+    pub fn class(&self) -> FsClass {
+        class_of(self.spec, self.fstype, self.source)
+    }
+}
+
+/// What stands behind a named volume: by its specification where it says so, else by the table.
+#[must_use]
+pub fn class_of(spec: &VolumeSpec, fstype: Option<&str>, source: Option<&[u8]>) -> FsClass {
+    let wanted = spec.fstype.as_deref().filter(|wanted| !matches!(*wanted, "auto" | "none" | "bind"));
+    let source = spec.source.as_deref().or(source).unwrap_or_default();
+    FsClass::of(wanted.or(fstype).unwrap_or_default(), source)
+}
+
+/// Whether the specification says enough to make the mount again.
+#[must_use]
+pub fn is_repairable(spec: &VolumeSpec) -> bool {
+    match &spec.repair.method {
+        Method::Mount => spec.source.is_some() && spec.fstype.is_some(),
+        Method::Command(argv) => !argv.is_empty(),
+    }
+}
+
+/// The plan for one attempt; `None` when the specification does not say enough.
+#[must_use]
+pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<Plan> {
+    let spec = patient.spec;
+    if !is_repairable(spec) {
+        return None;
+    }
+    let actions = match &spec.repair.method {
+        Method::Command(argv) if !mentions(argv, "{target}") => vec![
+            Action::RunInPlace { argv: argv.clone() },
+            Action::Verify { sentinel: spec.sentinel.clone() },
+        ],
+        Method::Mount | Method::Command(_) => staged(patient),
+    };
+    Some(Plan {
+        id,
+        volume: spec.id.clone(),
+        reason: Some(patient.reason),
+        mountpoint: spec.mountpoint.clone(),
+        stage: stage_path(stage_root, id),
+        old: patient.old,
+        actions,
+        undo: vec![Action::Unstage],
+        // The two looks of the plan come on top of its helper, with the probe deadline each.
+        timeout: spec.repair.timeout.saturating_add(spec.watch.deadline.saturating_mul(2)),
+        helper_timeout: spec.repair.timeout,
+    })
+}
+
+/// The private place of a plan.
+#[must_use]
+pub fn stage_path(stage_root: &BytePath, id: PlanId) -> BytePath {
+    stage_root.join(alloc::format!("{id}").as_bytes())
+}
+
+/// A plan that only takes away what an earlier plan left half-made.
+#[must_use]
+pub fn settling(id: PlanId, place: Place, actions: Vec<Action>) -> Plan {
+    Plan {
+        id,
+        volume: place.volume,
+        reason: None,
+        mountpoint: place.mountpoint,
+        stage: place.stage,
+        old: place.old,
+        actions,
+        undo: Vec::new(),
+        timeout: Duration::from_secs(60),
+        helper_timeout: Duration::ZERO,
+    }
+}
+
+/// Where an earlier plan worked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// For which volume.
+    pub volume: VolumeId,
+    /// The mount point it worked on.
+    pub mountpoint: BytePath,
+    /// The private place it used.
+    pub stage: BytePath,
+    /// The superblock it wanted to replace.
+    pub old: Option<SuperblockId>,
+}
+
+/// Make the new mount aside, look at it, and show it in place of the old one.
+fn staged(patient: &Patient<'_>) -> Vec<Action> {
+    let spec = patient.spec;
+    let mut actions = Vec::with_capacity(6);
+    // A device that is mounted already would give the same dead superblock again.
+    if patient.old.is_some() && patient.class() == FsClass::Block {
+        actions.push(Action::UnmountOld);
+    }
+    actions.push(Action::Stage {
+        method: spec.repair.method.clone(),
+        source: spec.source.as_deref().or(patient.source).unwrap_or_default().to_vec(),
+        fstype: spec.fstype.as_deref().or(patient.fstype).map(String::from).unwrap_or_default(),
+        options: spec.options.clone(),
+    });
+    actions.push(Action::CheckStaged {
+        sentinel: spec.sentinel.clone(),
+        identity: patient.identity.clone(),
+        source: wanted_source(spec).map(<[u8]>::to_vec),
+        fstype: spec.fstype.clone(),
+    });
+    actions.push(Action::Swap { readonly: spec.wants_readonly() });
+    actions.push(Action::Verify { sentinel: spec.sentinel.clone() });
+    actions.push(Action::Unstage);
+    actions
+}
+
+fn mentions(argv: &[String], placeholder: &str) -> bool {
+    argv.iter().any(|argument| argument.contains(placeholder))
+}
+
+/// The server of a volume, for the limit of one plan per server.
+#[must_use]
+pub fn server_of(class: FsClass, source: &[u8]) -> Option<Vec<u8>> {
+    match class {
+        FsClass::Network | FsClass::Fuse => server_name(source).map(<[u8]>::to_vec),
+        FsClass::Block
+        | FsClass::Autofs
+        | FsClass::Overlay
+        | FsClass::Memory
+        | FsClass::Pseudo
+        | FsClass::Other => None,
+    }
+}
+
+/// The server that a source names: the host in `host:/path`, `[::1]:/path`, `user@host:path`, `//host/share` and `scheme://user@host/path`.
+#[must_use]
+pub fn server_name(source: &[u8]) -> Option<&[u8]> {
+    let after = |text: &[u8], mark: &[u8]| {
+        text.windows(mark.len()).position(|at| at == mark).map(|at| at + mark.len())
+    };
+    let is_path = source.starts_with(b"/") && !source.starts_with(b"//");
+    let (authority, is_marked) = match after(source, b"//").filter(|_| !is_path) {
+        Some(start) => (source.get(start..)?.split(|byte| *byte == b'/').next()?, true),
+        None => (source, false),
+    };
+    let host_start = authority.iter().rposition(|byte| *byte == b'@').filter(|_| is_marked);
+    let host = authority.get(host_start.map_or(0, |at| at + 1)..)?;
+    let host = match host.strip_prefix(b"[") {
+        Some(rest) => rest.get(..rest.iter().position(|byte| *byte == b']')?)?,
+        None => match host.iter().position(|byte| *byte == b':') {
+            Some(colon) => host.get(..colon)?,
+            None if is_marked => host,
+            None => return None,
+        },
+    };
+    let host = host.rsplit(|byte| *byte == b'@').next()?;
+    (!host.is_empty() && !host.contains(&b'/')).then_some(host)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Plans by class of file system and by method.
+
+use super::*;
+use crate::volume::{Repair, Sentinel, Watch};
+
+fn spec(fstype: &str, source: &str) -> VolumeSpec {
+    VolumeSpec {
+        id: VolumeId::new("v"),
+        mountpoint: BytePath::from("/v"),
+        source: Some(source.as_bytes().to_vec()),
+        fstype: Some(fstype.into()),
+        options: vec!["ro".into()],
+        watch: Watch::default(),
+        sentinel: Some(Sentinel { path: ".mountie".into(), content: None }),
+        write_probe: false,
+        identity: Identity::default(),
+        repair: Repair::default(),
+    }
+}
+
+const OLD: SuperblockId = SuperblockId { major: 0, minor: 7 };
+
+fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
+    let patient = Patient {
+        spec,
+        reason: Reason::Stale,
+        old,
+        fstype: None,
+        source: None,
+        identity: Identity::default(),
+    };
+    let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
+    assert_eq!(plan.stage, BytePath::from("/stage/12"));
+    assert_eq!(plan.undo, [Action::Unstage]);
+    let name = |action: &Action| match action {
+        Action::Stage { .. } => "stage",
+        Action::CheckStaged { .. } => "check",
+        Action::UnmountOld => "unmount",
+        Action::Swap { readonly } => {
+            assert!(*readonly);
+            "swap"
+        }
+        Action::RunInPlace { .. } => "run",
+        Action::Verify { .. } => "verify",
+        Action::DetachTop => "detach",
+        Action::Unstage => "unstage",
+    };
+    plan.actions.iter().map(name).collect()
+}
+
+#[test]
+fn servers_and_daemons_are_swapped_without_a_gap() {
+    for (fstype, source) in [("nfs4", "filer:/a"), ("fuse.sshfs", "host:"), ("newfs", "x")] {
+        assert_eq!(names(&spec(fstype, source), Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+    }
+}
+
+#[test]
+fn a_device_is_unmounted_first_unless_nothing_is_mounted() {
+    let spec = spec("ext4", "/dev/sdb1");
+    assert_eq!(names(&spec, Some(OLD)), ["unmount", "stage", "check", "swap", "verify", "unstage"]);
+    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "unstage"]);
+}
+
+#[test]
+fn a_helper_gets_the_configured_time_and_the_rest_its_own() {
+    let mut spec = spec("ext4", "/dev/sdb1");
+    let limits = |spec: &VolumeSpec| {
+        let patient = Patient {
+            spec,
+            reason: Reason::Stale,
+            old: Some(OLD),
+            fstype: None,
+            source: None,
+            identity: Identity::default(),
+        };
+        let plan = plan(PlanId(1), &patient, &"/stage".into()).unwrap();
+        let limits: Vec<u64> = plan.actions.iter().map(|action| plan.limit(action).as_secs()).collect();
+        (limits, plan.timeout.as_secs())
+    };
+    (spec.repair.timeout, spec.watch.deadline) = (Duration::from_secs(2), Duration::from_secs(1));
+    // unmount, stage, check, swap, verify, unstage
+    assert_eq!(limits(&spec), (vec![2, 2, 10, 10, 10, 10], 4));
+    spec.watch.deadline = Duration::from_secs(20);
+    assert_eq!(limits(&spec), (vec![2, 2, 40, 40, 40, 40], 42));
+    spec.repair.method = Method::Command(vec!["/fix".into()]);
+    assert_eq!(limits(&spec), (vec![2, 40], 42));
+}
+
+#[test]
+fn the_staged_mount_must_be_what_the_specification_says() {
+    let wanted = |spec: &VolumeSpec| {
+        let patient = Patient {
+            spec,
+            reason: Reason::Missing,
+            old: None,
+            fstype: None,
+            source: Some(b"seen:/b"),
+            identity: Identity::default(),
+        };
+        let mut actions = plan(PlanId(1), &patient, &"/stage".into()).unwrap().actions.into_iter();
+        actions.find_map(|action| match action {
+            Action::CheckStaged { source, fstype, .. } => Some((source, fstype)),
+            _ => None,
+        })
+    };
+    let mut spec = spec("nfs4", "filer:/a");
+    assert_eq!(wanted(&spec), Some((Some(b"filer:/a".to_vec()), Some("nfs4".into()))));
+    spec.options = vec!["bind".into()];
+    assert_eq!(wanted(&spec), Some((None, Some("nfs4".into()))));
+    spec.repair.method = Method::Command(vec!["/fix".into(), "{target}".into()]);
+    (spec.source, spec.fstype) = (None, None);
+    assert_eq!(wanted(&spec), Some((None, None)));
+}
+
+#[test]
+fn a_command_works_aside_or_in_place() {
+    let mut spec = spec("nfs4", "filer:/a");
+    spec.repair.method = Method::Command(vec!["/fix".into(), "--at={target}".into()]);
+    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+    spec.repair.method = Method::Command(vec!["/fix".into(), "{mountpoint}".into()]);
+    assert_eq!(names(&spec, Some(OLD)), ["run", "verify"]);
+}
+
+#[test]
+fn what_the_specification_does_not_say_is_not_guessed() {
+    let mut bare = spec("nfs4", "filer:/a");
+    bare.source = None;
+    assert!(!is_repairable(&bare));
+    let patient = Patient {
+        spec: &bare,
+        reason: Reason::Missing,
+        old: None,
+        fstype: Some("nfs4"),
+        source: Some(b"filer:/a"),
+        identity: Identity::default(),
+    };
+    assert_eq!(plan(PlanId(1), &patient, &"/stage".into()), None);
+    assert_eq!(patient.class(), FsClass::Network);
+    bare.repair.method = Method::Command(Vec::new());
+    assert!(!is_repairable(&bare));
+    bare.repair.method = Method::Command(vec!["/fix".into()]);
+    assert!(is_repairable(&bare));
+}
+
+#[test]
+fn the_type_auto_is_read_from_the_table() {
+    let auto = spec("auto", "UUID=1");
+    assert_eq!(class_of(&auto, Some("xfs"), Some(b"/dev/sdb")), FsClass::Block);
+    assert_eq!(class_of(&auto, None, None), FsClass::Other);
+}
+
+#[test]
+fn sources_name_their_server() {
+    for (source, expected) in [
+        ("filer1:/export", Some("filer1")),
+        ("filer1:/export@daily", Some("filer1")),
+        ("[fe80::1]:/export", Some("fe80::1")),
+        ("ann@files:/x", Some("files")),
+        ("ann@files:", Some("files")),
+        ("//srv/share", Some("srv")),
+        ("https://u:p@dav.example:8443/x", Some("dav.example")),
+        ("/dev/sda1", None),
+        ("/srv/a:b", None),
+        ("s3fs", None),
+        ("", None),
+    ] {
+        let found = server_name(source.as_bytes()).map(|name| core::str::from_utf8(name).unwrap());
+        assert_eq!(found, expected, "{source}");
+    }
+    // Two shares of one kind need not be of one server.
+    let server = |source: &str| server_of(FsClass::Fuse, source.as_bytes());
+    assert_ne!(server("https://one/x"), server("https://two/x"));
+    assert_eq!(server_of(FsClass::Block, b"a:/b"), None);
+}

@@ -1,0 +1,86 @@
+//! What is read from a table after a plan was cut off at each of its steps.
+
+use alloc::vec;
+
+use super::*;
+use crate::id::{MountId, SuperblockId, VolumeId};
+use crate::topology::{Mount, Options, Propagation};
+
+fn mount(id: u32, parent: u32, device: u32, path: &str) -> Mount {
+    Mount {
+        id: MountId(id),
+        parent: MountId(parent),
+        superblock: SuperblockId { major: 0, minor: device },
+        root: "/".into(),
+        mountpoint: path.into(),
+        options: Options::default(),
+        propagation: Propagation::default(),
+        fstype: "fuse.x".into(),
+        source: Vec::new(),
+        super_options: Options::default(),
+    }
+}
+
+fn place() -> Place {
+    Place {
+        volume: VolumeId::new("v"),
+        mountpoint: "/v".into(),
+        stage: "/stage/4".into(),
+        old: Some(SuperblockId { major: 0, minor: 7 }),
+    }
+}
+
+#[test]
+fn cut_off_before_or_after_everything_leaves_nothing() {
+    let before = MountTable::new(vec![mount(1, 0, 1, "/"), mount(2, 1, 7, "/v")]);
+    assert!(leftovers(&place(), &before).is_empty());
+    let after = MountTable::new(vec![mount(1, 0, 1, "/"), mount(3, 1, 8, "/v")]);
+    assert!(leftovers(&place(), &after).is_empty());
+}
+
+#[test]
+fn a_staged_mount_is_taken_away() {
+    let table = MountTable::new(vec![mount(2, 1, 7, "/v"), mount(3, 1, 8, "/stage/4")]);
+    assert_eq!(leftovers(&place(), &table), [Action::Unstage]);
+    let other = MountTable::new(vec![mount(2, 1, 7, "/v"), mount(3, 1, 8, "/stage/45")]);
+    assert!(leftovers(&place(), &other).is_empty());
+}
+
+#[test]
+fn the_old_mount_on_top_of_the_new_one_is_detached() {
+    let table = MountTable::new(vec![mount(2, 3, 7, "/v"), mount(3, 1, 8, "/v")]);
+    assert_eq!(leftovers(&place(), &table), [Action::DetachTop]);
+}
+
+#[test]
+fn a_stack_of_another_making_is_left_alone() {
+    let twice_old = MountTable::new(vec![mount(2, 3, 7, "/v"), mount(3, 1, 7, "/v")]);
+    assert!(leftovers(&place(), &twice_old).is_empty());
+    let other_top = MountTable::new(vec![mount(2, 3, 9, "/v"), mount(3, 1, 8, "/v")]);
+    assert!(leftovers(&place(), &other_top).is_empty());
+    let mut nothing_old = place();
+    nothing_old.old = None;
+    let table = MountTable::new(vec![mount(2, 3, 7, "/v"), mount(3, 1, 8, "/v")]);
+    assert!(leftovers(&nothing_old, &table).is_empty());
+    let mut trap = mount(3, 1, 8, "/v");
+    trap.fstype = "autofs".into();
+    assert!(leftovers(&place(), &MountTable::new(vec![mount(2, 3, 7, "/v"), trap])).is_empty());
+}
+
+#[test]
+fn private_places_are_named_by_their_entry() {
+    let table = MountTable::new(vec![
+        mount(1, 0, 1, "/stage"),
+        mount(2, 1, 2, "/stage/4"),
+        mount(3, 2, 3, "/stage/4/sub"),
+        mount(4, 1, 4, "/stage/9/x"),
+        mount(5, 1, 5, "/stagecoach"),
+    ]);
+    assert_eq!(
+        places_in_use(&"/stage".into(), &table),
+        ["/stage/4".into(), "/stage/9".into()] as [BytePath; 2]
+    );
+    let place = stray(&"/stage/9".into());
+    assert_eq!((place.volume.as_str(), place.old), ("/stage/9", None));
+    assert_eq!(leftovers(&place, &table), [Action::Unstage]);
+}
