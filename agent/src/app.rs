@@ -1,1 +1,233 @@
 //! The composition root: the only place where subsystems meet.
+//!
+//! Everything is built here, in the order in which it depends on each other, and handed to the event loop. What
+//! cannot be built turns off its own function, is named once in the log, and lowers its `source_up`; only two
+//! things end the agent: a configuration that is wrong, and an address that somebody else has.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::policy::Policy;
+use agent_core::volume::Mode;
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use crate::config::{self, Config};
+use crate::exit_code::ExitCode;
+use crate::export::http::{self, Api, listen};
+use crate::export::metrics::Metrics;
+use crate::kernel::KernelSupport;
+use crate::kernel::capability::Capability;
+use crate::kernel::namespace::{self, Namespace, NamespaceError};
+use crate::probe::{self, Pool};
+use crate::remediation::{self, Executor};
+use crate::store;
+
+mod changes;
+pub mod command;
+mod doctor;
+mod event_loop;
+mod facts;
+mod lock;
+mod sources;
+
+use event_loop::{EventLoop, Parts};
+use facts::Facts;
+use sources::Sources;
+
+/// Room for facts that the event loop has not read yet. The truth is in the kernel's counters and in the next
+/// scan, so a sensor that finds the channel full waits; nothing is lost.
+const CHANNEL: usize = 1024;
+
+/// The program that workers and other children run: this very one, also after an upgrade has replaced the file.
+const OWN_BINARY: &str = "/proc/self/exe";
+
+/// Who waits for a probe gets a little more than its deadline.
+const CHECK_GRACE: Duration = Duration::from_secs(1);
+
+/// Runs the agent until a signal ends it.
+pub(crate) async fn run(config: Config, from: config::Sources) -> ExitCode {
+    info!(version = env!("CARGO_PKG_VERSION"), "Agent starts");
+    let lock = match lock::take(&config.agent.lock_file()).await {
+        Ok(lock) => Some(lock),
+        Err(lock::LockError::Held { path, pid }) => {
+            tracing::error!(path = %path.display(), pid, "Another agent runs on this node");
+            return ExitCode::Internal;
+        }
+        Err(error @ lock::LockError::Io { .. }) => {
+            warn!(error = %chain(&error), "No lock, continuing without protection against a second agent");
+            None
+        }
+    };
+    let code = serve(config, from).await;
+    drop(lock);
+    info!("Agent ends");
+    code
+}
+
+async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
+    let host = doctor::host_facts();
+    doctor::warn_of_missing(&host);
+    config.policy = permitted(config.policy);
+    let listeners = match listen(&config).await {
+        Ok(listeners) => listeners,
+        Err(code) => return code,
+    };
+    let namespace = namespace_or_own(&config);
+    let opened = match open_store(&config).await {
+        Ok(opened) => opened,
+        Err(code) => return code,
+    };
+
+    let metrics = match Metrics::new() {
+        Ok(metrics) => metrics,
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "Metrics cannot be made");
+            return ExitCode::Internal;
+        }
+    };
+    let mut facts = Facts::new();
+    facts.persist_errors = opened.store.failures();
+    let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), false)));
+    let (commands_tx, commands) = mpsc::channel(64);
+    listeners.serve(&http::router(Api {
+        snapshots: receiver,
+        metrics: metrics.clone(),
+        commands: commands_tx,
+        host,
+        check_deadline: longest_deadline(&config.policy) + CHECK_GRACE,
+    }));
+
+    let (sensors_tx, sensors) = mpsc::channel(CHANNEL);
+    let sources = Sources::start(&config, &namespace, &sensors_tx, &mut facts);
+    let (probes_tx, probes) = mpsc::channel(CHANNEL);
+    let pool = Pool::new(probe_settings(&namespace), probes_tx);
+    let executor = Executor::new(remediation::Settings {
+        exe: PathBuf::from(OWN_BINARY),
+        namespace: namespace.enter.clone(),
+        stage_root: config.policy.stage_root.clone(),
+    });
+    let parts = Parts {
+        policy: config.policy,
+        opened,
+        metrics,
+        facts,
+        snapshots,
+        commands,
+        sensors,
+        sources,
+        probes,
+        pool,
+        executor,
+        reload: Arc::new(move || Config::load(&from)),
+    };
+    EventLoop::new(parts).run().await
+}
+
+async fn open_store(config: &Config) -> Result<store::Opened, ExitCode> {
+    let opened = store::open(&config.agent.state_dir).await;
+    for defect in &opened.defects {
+        if matches!(defect, store::StoreError::Held { .. }) {
+            tracing::error!(error = %chain(defect), "Another agent runs on this node");
+            return Err(ExitCode::Internal);
+        }
+        warn!(error = %chain(defect), "State is not as it should be, continuing from memory where needed");
+    }
+    Ok(opened)
+}
+
+/// The open addresses.
+struct Listeners {
+    tcp: Option<tokio::net::TcpListener>,
+    unix: Option<tokio::net::UnixListener>,
+}
+
+impl Listeners {
+    fn serve(self, router: &axum::Router) {
+        if let Some(listener) = self.tcp {
+            tokio::spawn(listen::serve_tcp(listener, router.clone()));
+        }
+        if let Some(listener) = self.unix {
+            tokio::spawn(listen::serve_unix(listener, router.clone()));
+        }
+    }
+}
+
+async fn listen(config: &Config) -> Result<Listeners, ExitCode> {
+    let tcp = match config.agent.listen {
+        None => None,
+        Some(address) => match listen::bind_tcp(&address.to_string()).await {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "Cannot listen");
+                return Err(ExitCode::Internal);
+            }
+        },
+    };
+    let unix = match listen::bind_unix(&config.agent.socket).await {
+        Ok(listener) => Some(listener),
+        Err(error) => {
+            // Without the socket `mountie status` cannot ask; metrics and repair do not need it.
+            warn!(error = %chain(&error), "No control socket, continuing without the commands that need it");
+            None
+        }
+    };
+    Ok(Listeners { tcp, unix })
+}
+
+/// The policy without what this process cannot do: without `CAP_SYS_ADMIN` nothing is mounted.
+fn permitted(mut policy: Policy) -> Policy {
+    let held = KernelSupport::gather().capabilities;
+    if held.is_none_or(|held| held.has(Capability::SysAdmin)) {
+        return policy;
+    }
+    let acting = policy.volumes.iter_mut().map(|volume| &mut volume.watch).chain([&mut policy.defaults]);
+    let mut lowered = 0_usize;
+    for watch in acting.filter(|watch| watch.mode == Mode::Act) {
+        watch.mode = Mode::DryRun;
+        lowered += 1;
+    }
+    if lowered > 0 {
+        warn!(volumes = lowered, "Repairs need CAP_SYS_ADMIN, continuing in mode dry-run");
+    }
+    policy
+}
+
+fn namespace_of(config: &Config) -> Result<Namespace, NamespaceError> {
+    namespace::resolve(config.agent.mount_namespace.as_path())
+}
+
+fn namespace_or_own(config: &Config) -> Namespace {
+    namespace_of(config).unwrap_or_else(|error| {
+        tracing::error!(
+            error = %chain(&error),
+            "The host's mount namespace is out of reach, watching the agent's own instead"
+        );
+        namespace::own()
+    })
+}
+
+fn probe_settings(namespace: &Namespace) -> probe::Settings {
+    probe::Settings {
+        exe: PathBuf::from(OWN_BINARY),
+        namespace: namespace.enter.clone(),
+        ..probe::Settings::default()
+    }
+}
+
+fn longest_deadline(policy: &Policy) -> Duration {
+    policy.volumes.iter().map(|volume| volume.watch.deadline).fold(policy.defaults.deadline, Duration::max)
+}
+
+/// An error with all its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,1 +1,240 @@
-//! The command line.
+//! The command line: what can be asked, and a help that teaches. Nothing is carried out here.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{Environment, Sources};
+use crate::exit_code::ExitCode;
+
+mod help;
+
+/// Watches mounts: notices stale, hung, read-only and vanished ones, says so, and repairs them if asked to.
+#[derive(Clone, PartialEq, Eq, Debug, Parser)]
+#[command(name = "mountie", version, long_about = help::OVERVIEW, after_long_help = help::AFTER)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// The agent's unix socket: for run, where to make it; else, where to ask. Default: MOUNTIE_AGENT_SOCKET, or
+    /// the configuration's, or /run/mountie/mountie.sock.
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<String>,
+}
+
+/// What to do.
+#[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent.
+    #[command(long_about = help::RUN)]
+    Run(ConfigArgs),
+    /// Show every volume and its state.
+    #[command(long_about = help::STATUS)]
+    Status(StatusArgs),
+    /// Show everything known about one volume.
+    #[command(long_about = help::DESCRIBE)]
+    Describe(VolumeArgs),
+    /// Look at one volume now.
+    #[command(long_about = help::PROBE)]
+    Probe(VolumeArgs),
+    /// Find out what works on this host, and what is lost where it does not.
+    #[command(long_about = help::DOCTOR)]
+    Doctor(DoctorArgs),
+    /// Check a configuration and print what is in effect.
+    #[command(long_about = help::CHECK_CONFIG)]
+    CheckConfig(CheckConfigArgs),
+    /// The disposable process that touches a watched path for a probe.
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+    /// The disposable process that carries out one action of a repair.
+    #[command(hide = true)]
+    Act(ActArgs),
+    /// The disposable process that sets a fanotify mark.
+    #[command(hide = true)]
+    MarkFs(MarkFsArgs),
+}
+
+/// Where the configuration comes from, and what overrides it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Args)]
+pub struct ConfigArgs {
+    /// The configuration file; must exist. Default: /etc/mountie/config.toml, if it exists.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where HTTP listens: address:port, or "" for nowhere (agent.listen).
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// Where state is kept (agent.state_dir).
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<String>,
+    /// Whose mounts are watched: self, or a path such as /proc/1/ns/mnt (agent.mount_namespace).
+    #[arg(long, value_name = "PATH")]
+    pub mount_namespace: Option<String>,
+    /// How log lines look: text, json (agent.log_format).
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+    /// Kernel programs: auto, fexit, sys_exit, off (kernel.family).
+    #[arg(long, value_name = "FAMILY")]
+    pub kernel_family: Option<String>,
+    /// For volumes that do not set their own: off, observe, dry-run, act (defaults.mode).
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+}
+
+/// `status`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct StatusArgs {
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = StatusOutput::Table)]
+    pub output: StatusOutput,
+    /// Print again after every change, until interrupted.
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+/// How `status` prints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum StatusOutput {
+    /// For people.
+    Table,
+    /// With more columns.
+    Wide,
+    /// For programs.
+    Json,
+}
+
+/// A command about one volume.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct VolumeArgs {
+    /// The volume's name, as `mountie status` shows it; bytes that are no text may also stand as they are.
+    #[arg(value_parser = OsStringValueParser::new().map(volume_name))]
+    pub volume: String,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+}
+
+/// `doctor`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct DoctorArgs {
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+    /// The configuration to look at.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// How `describe`, `probe` and `doctor` print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ReportOutput {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// `check-config`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct CheckConfigArgs {
+    /// The file to check; must exist. Default: as for run.
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub file: Option<PathBuf>,
+    /// What overrides it.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// `worker`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct WorkerArgs {
+    /// The agent's process id: a worker ends with its agent.
+    #[arg(long, value_name = "PID")]
+    pub parent: u32,
+    /// The mount namespace to enter.
+    #[arg(long, value_name = "PATH")]
+    pub namespace: Option<PathBuf>,
+}
+
+/// `act`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct ActArgs {
+    /// The mount namespace to enter.
+    #[arg(long, value_name = "PATH")]
+    pub namespace: Option<PathBuf>,
+}
+
+/// `mark-fs`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct MarkFsArgs {
+    /// Everything after the command's name, as the parent passes it: read by the child itself.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
+}
+
+/// A name as it was typed; bytes that are no text as `mountie status` shows them.
+fn volume_name(typed: OsString) -> String {
+    typed.into_string().unwrap_or_else(|raw| agent_core::path::escape(raw.as_bytes()))
+}
+
+/// Reads the process's arguments.
+///
+/// # Errors
+/// Wrong usage, and also `--help` and `--version`: print it, and end with [`exit_code`].
+pub fn parse() -> Result<Cli, clap::Error> {
+    Cli::try_parse()
+}
+
+/// How to end after what [`parse`] returned. clap's own code for wrong usage is 2; ours is 64.
+#[must_use]
+pub fn exit_code(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::Ok,
+        _ => ExitCode::Usage,
+    }
+}
+
+impl Cli {
+    /// Where this command's configuration comes from.
+    #[must_use]
+    pub fn sources(&self, environment: Environment) -> Sources {
+        let none = ConfigArgs::default();
+        let (config, file) = match &self.command {
+            Command::Run(config) => (config, None),
+            Command::Doctor(doctor) => (&doctor.config, None),
+            Command::CheckConfig(check) => (&check.config, check.file.as_ref()),
+            Command::Status(_)
+            | Command::Describe(_)
+            | Command::Probe(_)
+            | Command::Worker(_)
+            | Command::Act(_)
+            | Command::MarkFs(_) => (&none, None),
+        };
+        let flags = [
+            ("--socket", &self.socket),
+            ("--listen", &config.listen),
+            ("--state-dir", &config.state_dir),
+            ("--mount-namespace", &config.mount_namespace),
+            ("--log-format", &config.log_format),
+            ("--kernel-family", &config.kernel_family),
+            ("--mode", &config.mode),
+        ];
+        let flags: BTreeMap<_, _> =
+            flags.into_iter().filter_map(|(flag, value)| Some((flag, value.clone()?))).collect();
+        Sources { file: file.or(config.config.as_ref()).cloned(), environment, flags }
+    }
+
+    /// Where commands reach the agent: flag, variable, configuration, default.
+    #[must_use]
+    pub fn socket_path(&self, environment: Environment) -> PathBuf {
+        crate::config::socket_path(&self.sources(environment))
+    }
+}
+
+#[cfg(test)]
+mod tests;

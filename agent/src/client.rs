@@ -1,1 +1,158 @@
-//! The commands that ask a running agent.
+//! The commands that ask a running agent: over its unix socket, for people and for scripts.
+//!
+//! Asking and printing are apart: `http` asks, the renderers are pure functions of what was answered. Text
+//! goes to [`Console::out`], complaints to [`Console::err`], the verdict into the exit code.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use crate::exit_code::ExitCode;
+
+pub mod describe;
+pub mod doctor;
+pub mod probe;
+pub mod status;
+
+pub(crate) mod http;
+
+mod age;
+mod table;
+
+pub use describe::describe;
+pub use doctor::doctor;
+pub use probe::probe;
+pub use status::status;
+
+/// How an answer is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Output {
+    /// A table for people.
+    #[default]
+    Table,
+    /// The same with more columns.
+    Wide,
+    /// The API's JSON.
+    Json,
+}
+
+/// Where a command writes. Not `println!`: that panics when the reader of a pipe has left.
+pub struct Console<'a> {
+    /// What was asked for.
+    pub out: &'a mut dyn Write,
+    /// Why there is none.
+    pub err: &'a mut dyn Write,
+}
+
+/// Why a command has no answer.
+#[derive(thiserror::Error, Debug)]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error("no agent answers at {}; start it with `mountie run`", socket.display())]
+    NoAgent {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// The socket belongs to root.
+    #[error("not permitted to ask the agent at {}; try again as root", socket.display())]
+    NotPermitted {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// It accepted, and then said nothing.
+    #[error("the agent at {} has not answered within {seconds} s", socket.display())]
+    TimedOut {
+        /// The socket.
+        socket: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// The socket failed in another way.
+    #[error("failed to reach the agent at {}: {source}", socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the answer of the agent at {} broke off: {source}", socket.display())]
+    Broken {
+        /// The socket.
+        socket: PathBuf,
+        /// The cause.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// An agent of another version, or something else.
+    #[error("the answer of the agent at {} is not understood: {source}", socket.display())]
+    NotUnderstood {
+        /// The socket.
+        socket: PathBuf,
+        /// The cause.
+        source: serde_json::Error,
+    },
+    /// It said no.
+    #[error("{error}{}", known_list(known))]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What the agent says.
+        error: String,
+        /// What would have been right.
+        known: Vec<String>,
+    },
+    /// The reader of the output has left, or the disk is full.
+    #[error("failed to write the output: {source}")]
+    Output {
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+fn known_list(known: &[String]) -> String {
+    if known.is_empty() { String::new() } else { format!("; there is: {}", known.join(", ")) }
+}
+
+impl ClientError {
+    /// The code with which the command ends.
+    #[must_use]
+    pub const fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NoAgent { .. } | Self::TimedOut { .. } | Self::Connect { .. } => ExitCode::Unavailable,
+            Self::NotPermitted { .. } => ExitCode::NoPermission,
+            // The only thing that a user can get wrong here is a name.
+            Self::Refused { status: 400..=499, .. } => ExitCode::Usage,
+            Self::Refused { status: 503, .. } => ExitCode::Unavailable,
+            Self::Broken { .. } | Self::NotUnderstood { .. } | Self::Refused { .. } | Self::Output { .. } => {
+                ExitCode::Internal
+            }
+        }
+    }
+}
+
+impl Console<'_> {
+    fn print(&mut self, text: &str) -> Result<(), ClientError> {
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        written.map_err(|source| ClientError::Output { source })
+    }
+
+    fn complain(&mut self, text: &dyn std::fmt::Display) {
+        // There is nowhere to report that reporting failed.
+        let _ = writeln!(self.err, "mountie: {text}");
+    }
+
+    /// Turns a result into an exit code, and tells the error.
+    fn end(&mut self, result: Result<ExitCode, ClientError>) -> ExitCode {
+        match result {
+            Ok(code) => code,
+            // `mountie status | head` is no failure of anybody.
+            Err(ClientError::Output { source }) if source.kind() == io::ErrorKind::BrokenPipe => ExitCode::Ok,
+            Err(error) => {
+                self.complain(&error);
+                error.exit_code()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,19 @@ use tokio::sync::{oneshot, watch};
 
 use crate::sensor::{ProgramStatus, ScanStats, SourceName, SourceState};
 
+pub mod events;
+pub mod http;
+pub mod metrics;
+pub mod timestamp;
+pub mod view;
+
+pub(crate) mod percent;
+mod text;
+mod words;
+
+#[cfg(test)]
+pub(crate) mod sample;
+
 /// Everything that is shown, at one moment. The event loop publishes a new one after each change; nobody
 /// who reads it can hold anybody up.
 #[derive(Clone, Debug)]

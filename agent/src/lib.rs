@@ -1,7 +1,7 @@
 //! The imperative shell of mountie: everything that touches the world, around the pure `agent-core`.
 //!
 //! Left may use right, never the reverse:
-//! `main → app → config → {sensor, probe, remediation, store, export, client} → {kernel, sys, telemetry} → agent-core, agent-common`
+//! `main → app → config → {sensor, probe, remediation, store, export, client} → {kernel, sys, telemetry, secret} → agent-core, agent-common`
 #![deny(unsafe_code)]
 
 pub mod app;

@@ -1,1 +1,134 @@
 //! Active checks by a pool of disposable worker processes.
+//!
+//! The agent itself never looks at a watched path: a call on a dead mount may never return, and cannot be
+//! called off. Workers look. A worker that misses its deadline is killed and abandoned, its place is free
+//! at once, and the pool tells when the process is really gone. Workers that answer are used again, so a
+//! healthy mount never costs a fork.
+//!
+//! At most one probe per superblock may be out: that is the engine's business, which waits for
+//! [`ProbeEvent::Returned`] before it looks again at what hangs. The pool bounds the number of processes.
+
+use std::path::PathBuf;
+
+use agent_core::engine::ProbeOrder;
+use agent_core::id::ProbeId;
+use agent_core::observation::ProbeReport;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+mod attend;
+mod dispatch;
+#[cfg(test)]
+pub(crate) mod lab;
+mod privileges;
+pub mod process;
+pub mod protocol;
+pub mod steps;
+pub mod worker;
+
+use dispatch::Dispatcher;
+use process::{StartError, Worker};
+
+/// How the pool starts and bounds its workers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The program; called as `EXE worker --parent PID [--namespace PATH]`.
+    pub exe: PathBuf,
+    /// The mount namespace to look in; the agent's own when absent.
+    pub namespace: Option<PathBuf>,
+    /// How many probes may run at once, not counting those that are already slow. At least 1.
+    pub workers: usize,
+    /// How many abandoned workers there may be before no probe is started any more. There are never more
+    /// than this and `workers` processes together.
+    pub abandoned_max: usize,
+}
+
+impl Default for Settings {
+    /// `/proc/self/exe` is resolved by the child itself: it is this very program, also after an upgrade has
+    /// replaced or removed the file.
+    fn default() -> Self {
+        Self { exe: PathBuf::from("/proc/self/exe"), namespace: None, workers: 8, abandoned_max: 64 }
+    }
+}
+
+/// What comes back from the pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProbeEvent {
+    /// The answer to an order. Exactly one for each.
+    Report(ProbeReport),
+    /// The worker of an order that was answered with `TimedOut` is gone: its superblock may be probed again.
+    Returned(ProbeId),
+}
+
+/// The pool in numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Probes that a worker has taken and not answered.
+    pub inflight: usize,
+    /// Orders that wait for a worker.
+    pub queued: usize,
+    /// Workers that were killed and are not gone yet.
+    pub abandoned: usize,
+    /// Worker processes started so far.
+    pub started_total: u64,
+    /// Workers that are busy or ready.
+    pub workers: usize,
+}
+
+/// The handle of the pool. Dropping it ends the pool like [`Pool::shutdown`], without waiting.
+#[derive(Debug)]
+pub struct Pool {
+    /// Unbounded, since `start` must never wait; the engine orders at most one probe per superblock.
+    orders: mpsc::UnboundedSender<ProbeOrder>,
+    stats: watch::Receiver<Stats>,
+    /// Set to true, or dropped, it ends the dispatcher.
+    closing: watch::Sender<bool>,
+    dispatcher: JoinHandle<()>,
+}
+
+impl Pool {
+    /// Starts the pool, without a worker yet. Needs a runtime whose thread lives as long as the agent.
+    #[must_use]
+    pub fn new(settings: Settings, events: mpsc::Sender<ProbeEvent>) -> Self {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (stats_sender, stats) = watch::channel(Stats::default());
+        let (closing, closing_seen) = watch::channel(false);
+        let dispatcher = Dispatcher::new(settings, events, stats_sender, closing_seen);
+        Self { orders, stats, closing, dispatcher: tokio::spawn(dispatcher.run(inbox)) }
+    }
+
+    /// Tries whether a worker can be started and can work here: for the start of the agent and for
+    /// `mountie doctor`.
+    ///
+    /// # Errors
+    /// Says why not, for people.
+    pub async fn check(settings: &Settings) -> Result<(), StartError> {
+        let mut worker = Worker::spawn(settings)?;
+        let ready = worker.greet().await;
+        worker.end().await;
+        ready
+    }
+
+    /// Orders a probe. Never waits. The deadline counts from the moment at which a worker takes it.
+    pub fn start(&self, order: ProbeOrder) {
+        // Fails only after the pool has ended, when nobody waits for answers.
+        let _ = self.orders.send(order);
+    }
+
+    /// The pool in numbers, as of its last change.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        *self.stats.borrow()
+    }
+
+    /// Kills every worker and returns without waiting for those that cannot be killed. What is out is not
+    /// answered any more.
+    pub async fn shutdown(self) {
+        self.closing.send_replace(true);
+        // Fails only when the runtime itself is ending.
+        let _ = self.dispatcher.await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,215 @@
 //! The executor: the only interpreter of `agent_core::remediation::Action`.
+//!
+//! Invariant: the agent's own process touches no watched path. Each action is carried out by a child
+//! (`mountie act [--namespace PATH]`, [`run_act`]) that can be killed or abandoned; the executor starts it,
+//! listens, and writes down what came of it. It decides nothing: the plan says what to do, and what to undo.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use agent_core::errno::Errno;
+use agent_core::observation::PlanReport;
+use agent_core::path::BytePath;
+use agent_core::remediation::{Action, Outcome, Plan};
+use agent_core::time::Monotonic;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+mod act;
+mod arguments;
+mod attributes;
+mod check;
+mod child;
+mod helper;
+mod in_place;
+mod redact;
+mod scene;
+mod servers;
+mod stage;
+mod swap;
+mod unmount;
+mod verify;
+mod wire;
+
+pub use act::run_act;
+
+use crate::sys::clock;
+use child::{ChildError, Ending, Launcher};
+use servers::Servers;
+use wire::{Known, Request, Step};
+
+/// The time an undo step gets at least: the plan's own may be used up.
+const UNDO_LIMIT: Duration = Duration::from_secs(10);
+/// EAGAIN: no child could be started.
+const NO_CHILD: Errno = Errno(11);
+
+/// What the executor needs to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The binary whose `act` command calls [`run_act`].
+    pub exe: PathBuf,
+    /// The mount namespace to act in; `None`: the agent's own.
+    pub namespace: Option<PathBuf>,
+    /// The directory under which all private places lie. Each plan's `stage` is one plain name below it.
+    pub stage_root: BytePath,
+}
+
+/// Carries out plans. Several may run at once; each is one future.
+///
+/// To be used on one thread that lives as long as the agent: the kernel kills the children when the thread that
+/// started them ends.
+#[derive(Debug)]
+pub struct Executor {
+    launcher: Launcher,
+    stage_root: BytePath,
+    servers: Servers,
+}
+
+impl Executor {
+    /// Nothing is touched before the first plan.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let Settings { exe, namespace, stage_root } = settings;
+        let launcher = Launcher { exe, namespace, stuck: Arc::new(AtomicUsize::new(0)) };
+        Self { launcher, stage_root, servers: Servers::default() }
+    }
+
+    /// How many children (or helpers of theirs) were given up and still live.
+    #[must_use]
+    pub fn stuck(&self) -> usize {
+        self.launcher.stuck.load(Ordering::Relaxed)
+    }
+
+    /// Carries out the actions in order, up to the first failure, and then what is to be undone.
+    pub async fn execute(&self, plan: Plan) -> PlanReport {
+        let mut course = Course::begin();
+        for action in &plan.actions {
+            let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
+            let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
+            let step = self.step(&plan, action, limits, course.known.clone()).await;
+            if !course.record(name(action), step) {
+                break;
+            }
+        }
+        if !course.outcome.is_success() {
+            for action in &plan.undo {
+                let left = plan.timeout.saturating_sub(clock::now().since(course.begun)).max(UNDO_LIMIT);
+                let limits = Limits { wait: left, act: left };
+                let (step, took) = self.step(&plan, action, limits, course.known.clone()).await;
+                course.steps.push(line(&format!("undo {}", name(action)), &step, took));
+            }
+        }
+        course.report(&plan)
+    }
+
+    async fn step(&self, plan: &Plan, action: &Action, limits: Limits, known: Known) -> (Step, Duration) {
+        let begun = clock::now();
+        let Limits { wait, act } = limits;
+        let step = match timeout(wait, self.permit(action)).await {
+            Err(_) => {
+                Step::new(Outcome::TimedOut, "no time left, or another helper for this server never ended")
+            }
+            Ok(permit) => {
+                let now = clock::now();
+                let limit = act.min(wait.saturating_sub(now.since(begun)));
+                let request = Request::new(plan, action, &self.stage_root, known, now + limit);
+                settle(self.launcher.run(&request, limit, permit).await)
+            }
+        };
+        (step, clock::now().since(begun))
+    }
+
+    /// Leave to run a mount helper for the server that the action names.
+    async fn permit(&self, action: &Action) -> Option<OwnedSemaphorePermit> {
+        let Action::Stage { source, .. } = action else { return None };
+        // The semaphore is never closed, so that the error cannot happen.
+        self.servers.of(source)?.acquire_owned().await.ok()
+    }
+}
+
+/// How long a step may take.
+struct Limits {
+    /// With the wait for its turn.
+    wait: Duration,
+    /// From its beginning.
+    act: Duration,
+}
+
+fn settle(ending: Result<Ending, ChildError>) -> Step {
+    match ending {
+        Ok(Ending::Done(step)) => step,
+        Ok(Ending::TimedOut(doing)) => Step::new(Outcome::TimedOut, format!("{doing}: did not come back")),
+        Ok(Ending::Lost { code, doing }) => Step::new(
+            Outcome::HelperFailed(code),
+            format!("{doing}: the child ended without an answer ({code})"),
+        ),
+        Err(error) => Step::new(Outcome::Failed(NO_CHILD), error.to_string()),
+    }
+}
+
+/// What is known of a plan while it runs.
+struct Course {
+    begun: Monotonic,
+    outcome: Outcome,
+    steps: Vec<String>,
+    gap: Option<Duration>,
+    gone_at: Option<Monotonic>,
+    known: Known,
+}
+
+impl Course {
+    fn begin() -> Self {
+        Self {
+            begun: clock::now(),
+            outcome: Outcome::AlreadySo,
+            steps: Vec::new(),
+            gap: None,
+            gone_at: None,
+            known: Known::default(),
+        }
+    }
+
+    /// Writes a step down. False when the plan ends here.
+    fn record(&mut self, name: &str, (step, took): (Step, Duration)) -> bool {
+        self.steps.push(line(name, &step, took));
+        self.known.number_proves_nothing |= step.number_proves_nothing;
+        self.known.former = step.former.or_else(|| self.known.former.take());
+        self.gone_at = step.gone_at.or(self.gone_at);
+        self.gap = match (self.gone_at, step.shown_at) {
+            (Some(gone), Some(shown)) => Some(shown.since(gone)),
+            (Some(_), None) | (None, _) => step.gap.or(self.gap),
+        };
+        let goes_on = step.outcome.is_success();
+        // One change makes the plan one that changed something.
+        if step.outcome != Outcome::AlreadySo {
+            self.outcome = step.outcome;
+        }
+        goes_on
+    }
+
+    fn report(self, plan: &Plan) -> PlanReport {
+        let took = clock::now().since(self.begun);
+        PlanReport { id: plan.id, outcome: self.outcome, steps: self.steps, gap: self.gap, took }
+    }
+}
+
+fn line(name: &str, step: &Step, took: Duration) -> String {
+    let label =
+        if step.outcome.is_success() { String::new() } else { format!(" [{}]", step.outcome.label()) };
+    format!("{name}:{label} {} — {} ms", step.text, took.as_millis())
+}
+
+const fn name(action: &Action) -> &'static str {
+    match action {
+        Action::Stage { .. } => "stage",
+        Action::CheckStaged { .. } => "check",
+        Action::UnmountOld => "unmount",
+        Action::Swap { .. } => "swap",
+        Action::RunInPlace { .. } => "run",
+        Action::Verify { .. } => "verify",
+        Action::DetachTop => "detach",
+        Action::Unstage => "unstage",
+    }
+}

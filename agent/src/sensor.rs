@@ -7,6 +7,9 @@ use agent_core::topology::MountTable;
 pub mod ebpf;
 pub mod fanotify;
 pub mod mountinfo;
+#[cfg(test)]
+mod private_namespace;
+mod wake;
 
 /// The names of the sources, as in `mountie_source_up{source}`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

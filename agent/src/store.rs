@@ -5,8 +5,12 @@
 //!
 //! The disk under the state may be full, read-only or hung. Nothing waits for it longer than a deadline, and
 //! nothing stops because of it: the agent goes on from memory, counts the failure and says so.
+//!
+//! Plan ids are never used twice, since private places are named after them. Where a journal is there and was not
+//! read whole, its ids are not known: those of this run then begin at the clock's seconds.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -29,6 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Store {
     jobs: mpsc::Sender<Job>,
+    /// The state directory, for messages.
+    dir: PathBuf,
+    /// What could not be read or written since the start.
+    failures: AtomicU64,
 }
 
 struct Job {
@@ -54,7 +62,8 @@ pub async fn open(state_dir: &Path) -> Opened {
     let (jobs, queue) = mpsc::channel::<Job>();
     let (opened_tx, opened) = oneshot::channel();
     let dir = state_dir.to_path_buf();
-    let spawned = std::thread::Builder::new().name("store".to_owned()).spawn(move || serve(&dir, opened_tx, &queue));
+    let spawned =
+        std::thread::Builder::new().name("store".to_owned()).spawn(move || serve(&dir, opened_tx, &queue));
     let mut defects = Vec::new();
     if let Err(source) = spawned {
         defects.push(StoreError::Thread { source });
@@ -67,10 +76,12 @@ pub async fn open(state_dir: &Path) -> Opened {
         Ok(Err(_)) => Replay::default(),
         Err(_) => {
             defects.push(StoreError::Slow { dir: state_dir.to_path_buf(), patience: PATIENCE });
-            Replay::default()
+            Replay::unknown()
         }
     };
-    Opened { store: Store { jobs }, unfinished: replay.unfinished, next_plan: replay.next_plan, defects }
+    let failures = AtomicU64::new(defects.len() as u64);
+    let store = Store { jobs, dir: state_dir.to_path_buf(), failures };
+    Opened { store, unfinished: replay.unfinished, next_plan: replay.next_plan, defects }
 }
 
 fn serve(dir: &Path, opened: oneshot::Sender<(Replay, Vec<StoreError>)>, queue: &mpsc::Receiver<Job>) {
@@ -86,7 +97,7 @@ impl Store {
     /// Writes the intent of a plan and waits until it is on disk.
     ///
     /// # Errors
-    /// The record could not be written. The caller counts it and goes on.
+    /// The record could not be written. The store has counted it; the caller says so and goes on.
     pub async fn intent(&self, plan: &Plan) -> Result<(), StoreError> {
         self.write(Record::intent(plan)).await
     }
@@ -99,13 +110,27 @@ impl Store {
         self.write(Record::outcome(plan, outcome)).await
     }
 
+    /// What could not be read or written since the start.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
     async fn write(&self, record: Record) -> Result<(), StoreError> {
+        let result = self.try_to_write(record).await;
+        if result.is_err() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn try_to_write(&self, record: Record) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
         self.jobs.send(Job { record, done }).map_err(|_| StoreError::Gone)?;
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(StoreError::Gone),
-            Err(_) => Err(StoreError::Slow { dir: PathBuf::new(), patience: PATIENCE }),
+            Err(_) => Err(StoreError::Slow { dir: self.dir.clone(), patience: PATIENCE }),
         }
     }
 }

@@ -1,3 +1,14 @@
 //! The system calls that the agent makes itself, behind safe functions.
 
+pub mod btrfs;
 pub mod clock;
+pub mod descriptors;
+pub mod direct_read;
+pub mod fs_uuid;
+pub mod look;
+pub mod mount;
+pub mod mount_attributes;
+pub mod mount_table;
+pub mod mountinfo;
+pub mod parent_death;
+pub mod sentinel;

@@ -1,1 +1,203 @@
 //! Kernel programs: counters and records into observations.
+//!
+//! [`start`] loads, attaches and starts one thread; it never fails, it says what it could not do. The thread
+//! sends records at once and the growth of the counters right after them. What is watched is set with
+//! [`Handle::track`].
+
+mod counters;
+mod decode;
+mod explain;
+mod layout;
+mod loader;
+mod maps;
+mod names;
+mod places;
+pub mod programs;
+mod reader;
+mod syscalls;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use agent_core::engine::Tracked;
+use agent_core::path::BytePath;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use tokio::sync::mpsc::Sender;
+
+use super::{ProgramStatus, SensorEvent, SourceState};
+use crate::kernel::btf;
+
+/// Stopping takes no longer than this.
+const STOP_TIME: Duration = Duration::from_secs(1);
+
+/// Which family of hooks to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Family {
+    /// The family that costs less, if all of it attaches; else the other one.
+    #[default]
+    Auto,
+    /// Ends of file functions.
+    Fexit,
+    /// Ends of system calls.
+    SysExit,
+    /// No kernel programs.
+    Off,
+}
+
+/// What the source needs to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Which family.
+    pub family: Family,
+    /// Where the kernel describes its structures.
+    pub btf: PathBuf,
+    /// Inode number of the mount namespace that tracked mount points are in; `None`: this process's own.
+    pub host_mnt_ns: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { family: Family::Auto, btf: PathBuf::from(btf::VMLINUX), host_mnt_ns: None }
+    }
+}
+
+/// What [`start`] came to.
+#[derive(Debug)]
+pub struct Started {
+    /// The running source, if it runs.
+    pub handle: Option<Handle>,
+    /// The table of programs as it turned out.
+    pub programs: Vec<ProgramStatus>,
+    /// Running, in part, or off and why.
+    pub state: SourceState,
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Command {
+    /// Watch these and only these.
+    Track { tracked: Vec<Tracked>, shadows: Vec<BytePath> },
+    /// End.
+    Stop,
+}
+
+/// The running source. Dropping it stops the source without waiting.
+#[derive(Debug)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    /// Wakes the thread after a command was put into `commands`.
+    wake: Arc<EventFd>,
+    /// Disconnected when the thread has ended.
+    ended: mpsc::Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Handle {
+    /// Sets what is watched; replaces the last set. `shadows` are the mount points that are not tracked: a name
+    /// below one of them is not on the tracked mount above it. Returns at once.
+    pub fn track(&self, tracked: &[Tracked], shadows: &[BytePath]) {
+        self.tell(Command::Track { tracked: tracked.to_vec(), shadows: shadows.to_vec() });
+    }
+
+    /// Detaches the programs and ends the thread; waits a second at most.
+    pub fn stop(self) {
+        self.tell(Command::Stop);
+        if self.ended.recv_timeout(STOP_TIME) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("Reader of kernel programs does not end, leaving it behind");
+            return;
+        }
+        if self.thread.join().is_err() {
+            tracing::warn!("Reader of kernel programs had ended early");
+        }
+    }
+
+    fn tell(&self, command: Command) {
+        // A thread that is gone has said so through the source's state.
+        let _ = self.commands.send(command);
+        let _ = self.wake.write(1);
+    }
+}
+
+/// Loads and attaches the programs and starts reading. Never fails: what does not work is in the answer.
+#[must_use]
+pub fn start(settings: &Settings, events: Sender<SensorEvent>) -> Started {
+    let off = |reason: String| Started {
+        handle: None,
+        programs: loader::not_tried(&reason, settings.family),
+        state: SourceState::Off(reason),
+    };
+    let Some(host_mnt_ns) = settings.host_mnt_ns.or_else(own_mnt_ns) else {
+        return off("the mount namespace of this process is unknown: is /proc mounted?".to_owned());
+    };
+    let loaded = match loader::load(settings, host_mnt_ns) {
+        Ok(loaded) => loaded,
+        Err(error) => return off(with_sources(&error)),
+    };
+    let maps = match maps::Maps::take(loaded.ebpf) {
+        Ok(maps) => maps,
+        Err(error) => return off(error.to_string()),
+    };
+    let names = names::Names::new(PathBuf::from("/proc"), host_mnt_ns, loaded.same_ids);
+    match spawn(maps, names, events, loaded.state.clone()) {
+        Ok(handle) => Started { handle: Some(handle), programs: loaded.programs, state: loaded.state },
+        Err(error) => off(format!("failed to start the reading thread: {error}")),
+    }
+}
+
+fn spawn(
+    maps: maps::Maps,
+    names: names::Names,
+    events: Sender<SensorEvent>,
+    state: SourceState,
+) -> std::io::Result<Handle> {
+    let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+    let (commands, receiver) = mpsc::channel();
+    let (alive, ended) = mpsc::channel::<()>();
+    let link = reader::Link { commands: receiver, wake: Arc::clone(&wake) };
+    let reader = reader::Reader::new(maps, names, events, link, state);
+    let thread = std::thread::Builder::new().name("ebpf".to_owned()).spawn(move || {
+        reader.run();
+        drop(alive);
+    })?;
+    Ok(Handle { commands, wake, ended, thread })
+}
+
+/// Inode number of this process's mount namespace, from the text of a link.
+fn own_mnt_ns() -> Option<u32> {
+    let link = std::fs::read_link("/proc/self/ns/mnt").ok()?;
+    link.to_str()?.strip_prefix("mnt:[")?.strip_suffix(']')?.parse().ok()
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text = format!("{text}: {error}");
+        next = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn off_and_unusable_types_start_nothing_and_say_why() {
+        for (family, btf, expected) in [
+            (Family::Off, btf::VMLINUX, "turned off"),
+            (Family::Auto, "/nonexistent/btf", "/nonexistent/btf"),
+        ] {
+            let (events, _receiver) = tokio::sync::mpsc::channel(4);
+            let settings = Settings { family, btf: btf.into(), host_mnt_ns: None };
+            let started = start(&settings, events);
+            assert!(started.handle.is_none());
+            assert_eq!(started.programs.len(), programs::PROGRAMS.len());
+            let SourceState::Off(reason) = started.state else { panic!("not off") };
+            assert!(reason.contains(expected) || reason.contains("built without"), "{reason}");
+        }
+    }
+}

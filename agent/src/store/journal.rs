@@ -1,8 +1,8 @@
 //! The journal file: one line a record, `CRC JSON`, appended and synced.
 //!
-//! A line whose check sum is wrong, or that was cut off, costs that line. On opening, a file with bad lines is
-//! set aside under a name of its own, and what is still unfinished is written to a new file that replaces
-//! the old one in one step.
+//! A line whose check sum is wrong, or that was cut off, costs that line. On opening, a file that was not read
+//! whole is kept under a name of its own, and what is still unfinished is written to a new file that replaces
+//! the old one in one step. A file that cannot be kept is never written over.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use agent_core::id::PlanId;
 use agent_core::observation::Unfinished;
+use nix::fcntl::{Flock, FlockArg};
 use thiserror::Error;
 
 use super::record::{API_VERSION, Body, Record};
 
 const FILE: &str = "journal";
-/// A journal longer than this is not read: nothing this agent writes gets there.
+/// A journal is read up to here: nothing this agent writes gets there. The rest counts as one bad line.
 const MAX_BYTES: u64 = 16 << 20;
 /// The file is shortened when this many records were appended.
 const SHORTEN_AFTER: usize = 2_000;
@@ -68,6 +69,12 @@ pub enum StoreError {
         /// Its mode.
         mode: u32,
     },
+    /// Another agent keeps its state there.
+    #[error("another agent keeps its state in `{}`; give each its own `[agent] state_dir`", dir.display())]
+    Held {
+        /// The state directory.
+        dir: PathBuf,
+    },
     /// Lines that could not be read.
     #[error("{lines} unreadable lines in `{}`; the file was kept as `{}`", path.display(), kept.display())]
     BadLines {
@@ -101,6 +108,18 @@ impl Default for Replay {
     }
 }
 
+impl Replay {
+    /// What is assumed of a journal that could not be read.
+    pub(super) fn unknown() -> Self {
+        Self { unfinished: Vec::new(), next_plan: PlanId(first_id_of_unknown_journal()) }
+    }
+}
+
+/// Above the ids of every earlier run, unless those made more than one plan a second.
+fn first_id_of_unknown_journal() -> u64 {
+    crate::sys::clock::wall().as_secs()
+}
+
 /// The open journal, or the memory of why there is none.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -110,20 +129,40 @@ pub(super) struct Journal {
     open: BTreeMap<u64, Record>,
     highest: u64,
     appended: usize,
-    /// Never write: the file is somebody else's.
+    /// Never write: the file is somebody else's, or would be lost.
     read_only: bool,
+    /// Held as long as the journal is: another agent must not take the same plans for its own.
+    lock: Option<Flock<File>>,
+}
+
+/// What became of reading the file.
+enum Loaded {
+    /// All of it is in memory.
+    Whole,
+    /// Not all of it is.
+    InPart,
+    /// It must not be written over.
+    LeaveAlone,
 }
 
 impl Journal {
     /// Reads what is there and makes the file ready. Never fails: what is wrong is returned beside it.
     pub(super) fn open(dir: &Path) -> (Self, Replay, Vec<StoreError>) {
         let path = dir.join(FILE);
-        let mut journal =
-            Self { path, file: None, open: BTreeMap::new(), highest: 0, appended: 0, read_only: false };
+        let mut journal = Self {
+            path,
+            file: None,
+            open: BTreeMap::new(),
+            highest: 0,
+            appended: 0,
+            read_only: false,
+            lock: None,
+        };
         let mut defects = Vec::new();
-        if let Err(defect) = journal.load(dir, &mut defects) {
-            journal.read_only = matches!(defect, StoreError::Unsafe { .. } | StoreError::Future { .. });
-            defects.push(defect);
+        let loaded = journal.load(dir, &mut defects);
+        journal.read_only = matches!(loaded, Loaded::LeaveAlone);
+        if !matches!(loaded, Loaded::Whole) {
+            journal.highest = journal.highest.max(first_id_of_unknown_journal());
         }
         if !journal.read_only
             && let Err(defect) = journal.rewrite()
@@ -137,33 +176,94 @@ impl Journal {
         (journal, replay, defects)
     }
 
-    fn load(&mut self, dir: &Path, defects: &mut Vec<StoreError>) -> Result<(), StoreError> {
+    fn load(&mut self, dir: &Path, defects: &mut Vec<StoreError>) -> Loaded {
         if let Err(source) = DirBuilder::new().recursive(true).mode(0o700).create(dir) {
-            return Err(StoreError::Io { operation: "create the directory", path: dir.to_path_buf(), source });
+            let path = dir.to_path_buf();
+            defects.push(StoreError::Io { operation: "create the directory", path, source });
+            // There is nothing to lose.
+            return Loaded::Whole;
         }
+        match take_lock(dir) {
+            Ok(lock) => self.lock = lock,
+            Err(defect) => {
+                defects.push(defect);
+                return Loaded::LeaveAlone;
+            }
+        }
+        let bytes = match self.read(dir) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Loaded::Whole,
+            Err(defect @ StoreError::Unsafe { .. }) => {
+                defects.push(defect);
+                return Loaded::LeaveAlone;
+            }
+            Err(defect) => {
+                defects.push(defect);
+                return match self.set_aside() {
+                    Ok(_) => Loaded::InPart,
+                    Err(defect) => {
+                        defects.push(defect);
+                        Loaded::LeaveAlone
+                    }
+                };
+            }
+        };
+        self.take_lines(&bytes, defects)
+    }
+
+    /// What is in the file, if there is one that nobody else may write.
+    fn read(&self, dir: &Path) -> Result<Option<Vec<u8>>, StoreError> {
         check_owner(dir)?;
         let bytes = match read_bounded(&self.path) {
             Ok(bytes) => bytes,
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(StoreError::Io { operation: "read", path: self.path.clone(), source }),
         };
         check_owner(&self.path)?;
+        Ok(Some(bytes))
+    }
+
+    fn take_lines(&mut self, bytes: &[u8], defects: &mut Vec<StoreError>) -> Loaded {
         let mut bad = 0;
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             match parse_line(line) {
                 Line::Ours(record) => self.note(record),
-                Line::Other(version) => return Err(StoreError::Future { path: self.path.clone(), version }),
+                Line::Other(version) => {
+                    defects.push(StoreError::Future { path: self.path.clone(), version });
+                    return Loaded::LeaveAlone;
+                }
                 Line::Bad => bad += 1,
             }
         }
-        if bad > 0 {
-            let seconds = crate::sys::clock::wall().as_secs();
-            let kept = self.path.with_extension(format!("bad-{seconds}"));
-            fs::rename(&self.path, &kept)
-                .map_err(|source| StoreError::Io { operation: "set aside", path: self.path.clone(), source })?;
-            defects.push(StoreError::BadLines { path: self.path.clone(), kept, lines: bad });
+        if bad == 0 {
+            return Loaded::Whole;
         }
-        Ok(())
+        match self.set_aside() {
+            Ok(kept) => {
+                defects.push(StoreError::BadLines { path: self.path.clone(), kept, lines: bad });
+                Loaded::InPart
+            }
+            Err(defect) => {
+                defects.push(defect);
+                Loaded::LeaveAlone
+            }
+        }
+    }
+
+    /// Gives the file a second name, which it keeps when a new one takes its place. It keeps its own as well: if
+    /// the new one cannot be written, the next start finds it again.
+    fn set_aside(&self) -> Result<PathBuf, StoreError> {
+        let seconds = crate::sys::clock::wall().as_secs();
+        let failed = |source| StoreError::Io { operation: "set aside", path: self.path.clone(), source };
+        for number in 0..100 {
+            let kept = self.path.with_extension(format!("bad-{seconds}-{number}"));
+            match fs::hard_link(&self.path, &kept) {
+                Ok(()) => return Ok(kept),
+                Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        Err(failed(io::ErrorKind::AlreadyExists.into()))
     }
 
     fn note(&mut self, record: Record) {
@@ -201,9 +301,11 @@ impl Journal {
     fn append_line(&mut self, record: &Record) -> Result<(), StoreError> {
         let line = render_line(record);
         let Some(file) = self.file.as_mut() else { return Err(StoreError::Gone) };
-        file.write_all(line.as_bytes())
-            .and_then(|()| file.sync_data())
-            .map_err(|source| StoreError::Io { operation: "append to", path: self.path.clone(), source })?;
+        file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).map_err(|source| StoreError::Io {
+            operation: "append to",
+            path: self.path.clone(),
+            source,
+        })?;
         self.appended += 1;
         Ok(())
     }
@@ -237,10 +339,23 @@ impl Journal {
     }
 }
 
+/// Takes the directory for this agent alone; `None` where no lock can be made, which other defects explain.
+fn take_lock(dir: &Path) -> Result<Option<Flock<File>>, StoreError> {
+    let Ok(directory) = File::open(dir) else { return Ok(None) };
+    match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(StoreError::Held { dir: dir.to_path_buf() }),
+        Err(_) => Ok(None),
+    }
+}
+
 /// The file or directory decides what root unmounts: nobody else may write it.
 fn check_owner(path: &Path) -> Result<(), StoreError> {
-    let meta = fs::symlink_metadata(path)
-        .map_err(|source| StoreError::Io { operation: "look at", path: path.to_path_buf(), source })?;
+    let meta = fs::symlink_metadata(path).map_err(|source| StoreError::Io {
+        operation: "look at",
+        path: path.to_path_buf(),
+        source,
+    })?;
     let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
     let own = nix::unistd::geteuid().as_raw();
     if (owner != own && owner != 0) || mode & 0o022 != 0 {

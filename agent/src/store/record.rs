@@ -35,6 +35,9 @@ pub(super) enum Body {
         /// The superblock it wants to replace.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         old: Option<(u32, u32)>,
+        /// The boot during which it was written: device numbers mean nothing after it.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        boot: Option<String>,
         /// The reason, for people.
         reason: String,
     },
@@ -45,7 +48,8 @@ pub(super) enum Body {
         /// What became of it, for people.
         outcome: String,
     },
-    /// No plan up to this id is unfinished. Written when the journal is shortened.
+    /// No plan up to this id may be begun again. Written when the journal is shortened; the intents that are
+    /// still open follow it.
     Mark {
         /// The highest id ever used.
         plan: u64,
@@ -90,6 +94,7 @@ impl Record {
             mountpoint: Bytes::from(&plan.mountpoint),
             stage: Bytes::from(&plan.stage),
             old: plan.old.map(|old| (old.major, old.minor)),
+            boot: current_boot(),
             reason: plan.reason.map_or("settle", agent_core::verdict::Reason::label).to_owned(),
         })
     }
@@ -109,17 +114,28 @@ impl Record {
         }
     }
 
-    /// The intent as the core wants to know it.
+    /// The intent as the core wants to know it. A superblock of another boot is gone, and its number may be that
+    /// of a mount that is in order: it is left out.
     pub(super) fn into_unfinished(self) -> Option<Unfinished> {
         match self.body {
-            Body::Intent { plan, volume, mountpoint, stage, old, .. } => Some(Unfinished {
+            Body::Intent { plan, volume, mountpoint, stage, old, boot, .. } => Some(Unfinished {
                 plan: PlanId(plan),
                 volume: VolumeId::new(volume),
                 mountpoint: mountpoint.into(),
                 stage: stage.into(),
-                old: old.map(|(major, minor)| SuperblockId { major, minor }),
+                old: old
+                    .filter(|_| boot.is_some() && boot == current_boot())
+                    .map(|(major, minor)| SuperblockId { major, minor }),
             }),
             Body::Outcome { .. } | Body::Mark { .. } => None,
         }
     }
+}
+
+/// What tells this boot from every other.
+///
+/// kernel: `random_table`, drivers/char/random.c, since 2.6: made once for each boot.
+pub(super) fn current_boot() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
 }

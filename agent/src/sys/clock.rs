@@ -18,3 +18,10 @@ pub fn now() -> Monotonic {
 pub fn wall() -> std::time::Duration {
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(std::time::Duration::ZERO, std::time::Duration::from)
 }
+
+/// The processor time that the calling thread has used: what work costs, however busy the machine is.
+#[must_use]
+pub fn thread_processor_time() -> std::time::Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(std::time::Duration::ZERO, std::time::Duration::from)
+}

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;
-use crate::store::record::Bytes;
+use crate::store::record::{Bytes, current_boot};
 
 fn intent(plan: u64) -> Record {
     Record {
@@ -16,13 +16,17 @@ fn intent(plan: u64) -> Record {
             mountpoint: Bytes::Raw(b"/mnt/caf\xe9".to_vec()),
             stage: Bytes::Text(format!("/run/mountie/stage/{plan}")),
             old: Some((0, 42)),
+            boot: current_boot(),
             reason: "stale".to_owned(),
         },
     }
 }
 
 fn outcome(plan: u64) -> Record {
-    Record { api_version: API_VERSION.to_owned(), body: Body::Outcome { plan, outcome: "changed".to_owned() } }
+    Record {
+        api_version: API_VERSION.to_owned(),
+        body: Body::Outcome { plan, outcome: "changed".to_owned() },
+    }
 }
 
 fn state_dir() -> tempfile::TempDir {
@@ -92,16 +96,34 @@ fn a_cut_off_tail_costs_one_line_at_every_length() {
 fn a_damaged_line_is_set_aside_and_the_others_survive() {
     let dir = state_dir();
     let path = dir.path().join(FILE);
-    for damage in ["", "0123", "zzzzzzzz {}", "00000000 {\"apiVersion\":\"mountie/v1\"}", "\0\0\0\0\0\0\0\0\0"] {
-        fs::write(&path, format!("{}{damage}\n{}", render_line(&intent(4)), render_line(&intent(5)))).expect("write");
+    for damage in
+        ["", "0123", "zzzzzzzz {}", "00000000 {\"apiVersion\":\"mountie/v1\"}", "\0\0\0\0\0\0\0\0\0"]
+    {
+        fs::write(&path, format!("{}{damage}\n{}", render_line(&intent(4)), render_line(&intent(5))))
+            .expect("write");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
         let (_, replay, defects) = Journal::open(dir.path());
         assert_eq!(plans(&replay), [4, 5], "{damage:?}");
         assert_eq!(defects.len(), usize::from(!damage.is_empty()), "{damage:?}: {defects:?}");
         if let Some(StoreError::BadLines { kept, .. }) = defects.first() {
-            assert!(fs::read(kept).expect("kept").windows(damage.len()).any(|part| part == damage.as_bytes()));
+            assert!(
+                fs::read(kept).expect("kept").windows(damage.len()).any(|part| part == damage.as_bytes())
+            );
         }
     }
+}
+
+#[test]
+fn a_second_agent_does_not_get_the_state_of_the_first() {
+    let dir = state_dir();
+    let (mut first, _) = open(dir.path());
+    first.append(&intent(1)).expect("append");
+    let (mut second, replay, defects) = Journal::open(dir.path());
+    assert!(matches!(&defects[..], [StoreError::Held { .. }]), "{defects:?}");
+    assert!(plans(&replay).is_empty() && second.append(&intent(9)).is_err());
+    first.append(&outcome(1)).expect("the first goes on");
+    drop((first, second));
+    assert_eq!(plans(&open(dir.path()).1), [0_u64; 0]);
 }
 
 #[test]
@@ -113,7 +135,10 @@ fn a_newer_version_is_left_alone() {
     fs::write(&path, &text).expect("write");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
     let (mut journal, _, defects) = Journal::open(dir.path());
-    assert!(matches!(&defects[..], [StoreError::Future { version, .. }] if version == "mountie/v9"), "{defects:?}");
+    assert!(
+        matches!(&defects[..], [StoreError::Future { version, .. }] if version == "mountie/v9"),
+        "{defects:?}"
+    );
     assert!(journal.append(&intent(1)).is_err());
     assert_eq!(fs::read_to_string(&path).expect("read"), text);
 }
@@ -155,4 +180,55 @@ fn a_journal_that_comes_back_holds_what_was_missed() {
     drop(journal);
     let (_, replay) = open(&state);
     assert_eq!(plans(&replay), [1, 2]);
+}
+
+#[test]
+fn a_device_number_of_another_boot_is_not_believed() {
+    let dir = state_dir();
+    let path = dir.path().join(FILE);
+    for boot in [None, Some("0f0e0d0c-0000-4000-8000-000000000000".to_owned())] {
+        let mut record = intent(1);
+        if let Body::Intent { boot: written, .. } = &mut record.body {
+            *written = boot;
+        }
+        fs::write(&path, render_line(&record)).expect("write");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
+        let (_, replay) = open(dir.path());
+        assert_eq!(plans(&replay), [1]);
+        assert_eq!(replay.unfinished[0].old, None, "another mount may have that number now");
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_kept_and_its_ids_are_not_used_again() {
+    let dir = state_dir();
+    let path = dir.path().join(FILE);
+    // Reading through a link is refused, as it would be with a bad sector.
+    let elsewhere = dir.path().join("elsewhere");
+    fs::write(&elsewhere, render_line(&intent(7))).expect("write");
+    std::os::unix::fs::symlink(&elsewhere, &path).expect("link");
+    let (mut journal, replay, defects) = Journal::open(dir.path());
+    assert!(matches!(&defects[..], [StoreError::Io { operation: "read", .. }]), "{defects:?}");
+    assert!(replay.next_plan > PlanId(1_000_000_000), "{:?}", replay.next_plan);
+    journal.append(&intent(replay.next_plan.0)).expect("append");
+    let kept = fs::read_dir(dir.path()).expect("list").filter(|entry| {
+        let name = entry.as_ref().expect("entry").file_name();
+        name.to_string_lossy().starts_with("journal.bad-")
+    });
+    assert_eq!(kept.count(), 1);
+}
+
+#[test]
+fn a_damaged_journal_is_still_there_when_no_new_one_can_be_written() {
+    let dir = state_dir();
+    let path = dir.path().join(FILE);
+    fs::write(&path, format!("{}torn", render_line(&intent(4)))).expect("write");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
+    // The new file cannot be made where a directory is in its way.
+    fs::create_dir(path.with_extension("new")).expect("directory");
+    for _ in 0..2 {
+        let (_, replay, defects) = Journal::open(dir.path());
+        assert_eq!(plans(&replay), [4], "{defects:?}");
+        assert_eq!(defects.len(), 2, "{defects:?}");
+    }
 }

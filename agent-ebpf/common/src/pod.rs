@@ -1,0 +1,13 @@
+//! Which types may be copied to and from map memory as bytes.
+
+use crate::key::{CounterKey, CounterValue, NameValue, NameWindow};
+use crate::settings::{Filter, Offsets, SyscallRow};
+
+macro_rules! plain_bytes {
+    ($($type:ty),+ $(,)?) => {$(
+        // SAFETY: `repr(C)`, integers only, no implicit padding (asserted in `layout`), every bit pattern valid.
+        unsafe impl aya::Pod for $type {}
+    )+};
+}
+
+plain_bytes!(CounterKey, CounterValue, NameValue, NameWindow, SyscallRow, Filter, Offsets);

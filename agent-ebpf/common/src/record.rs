@@ -1,0 +1,75 @@
+//! Records in the ring buffer.
+
+use crate::key::{CounterKey, NAME_BYTES};
+
+/// Kind of [`ErrorRecord`].
+pub const KIND_ERROR: u32 = 1;
+/// Kind of [`NameRecord`].
+pub const KIND_NAME: u32 = 2;
+
+/// Begins every record.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Header {
+    /// Which record follows.
+    pub kind: u32,
+    /// Length of the whole record with this header.
+    pub len: u32,
+    /// When, on the monotonic clock, in nanoseconds.
+    pub ktime: u64,
+}
+
+/// The thread that met the error. All zero where the hook runs on behalf of nobody.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Who {
+    /// cgroup v2 id.
+    pub cgroup: u64,
+    /// Thread id in the first process id namespace.
+    pub pid: u32,
+    /// Process id in the first process id namespace.
+    pub tgid: u32,
+    /// Inode number of the mount namespace, 0 when unknown.
+    pub mnt_ns: u32,
+    /// Always zero.
+    pub reserved: u32,
+    /// Name of the thread, filled up with zeros.
+    pub comm: [u8; 16],
+}
+
+/// The first error of an interval for one counter. The counter carries the count.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ErrorRecord {
+    /// Kind [`KIND_ERROR`].
+    pub header: Header,
+    /// Which counter went up.
+    pub key: CounterKey,
+    /// Who met it.
+    pub who: Who,
+}
+
+/// A failed call on a name that the kernel side cannot place: one call, not in any counter.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NameRecord {
+    /// Kind [`KIND_NAME`].
+    pub header: Header,
+    /// Who met it.
+    pub who: Who,
+    /// The descriptor that the name is relative to, or `AT_FDCWD`.
+    pub dir: i32,
+    /// The error, positive.
+    pub errno: u16,
+    /// The kind of operation.
+    pub op: u8,
+    /// Always zero.
+    pub reserved: u8,
+    /// Bytes of `path` that count.
+    pub path_len: u32,
+    /// Superblock of the directory that the name starts from, if it is tracked and the name does not climb out
+    /// of it with `..`; else 0.
+    pub base_dev: u32,
+    /// The name as the caller gave it, cut at this length.
+    pub path: [u8; NAME_BYTES],
+}

@@ -1,0 +1,143 @@
+//! Which mount a failed call was about: by descriptor exactly, by name as well as the kernel side can.
+
+use agent_common::key::{CounterKey, NAME_BYTES, NameBytes};
+use agent_common::settings::TRACKED_NESTED;
+use aya_ebpf::helpers::generated::{bpf_probe_read_kernel_str, bpf_probe_read_user_str};
+use aya_ebpf::maps::lpm_trie::Key;
+
+use crate::count::tracked;
+use crate::kernel_struct::{self, Address};
+use crate::maps::{NAME_KEY, NAMES, host_mnt_ns};
+use crate::shape::shape;
+
+/// `AT_FDCWD`: relative to the working directory. kernel: include/uapi/linux/fcntl.h, since 2.6.16.
+pub const AT_FDCWD: i32 = -100;
+
+/// What a name turned out to be.
+pub enum Placed {
+    /// On this superblock, under this root.
+    At(u32, u64),
+    /// On nothing that is tracked.
+    Elsewhere,
+    /// Only the agent can tell. So many bytes of the name are in the scratch row, and it starts from this
+    /// tracked superblock (or 0).
+    Unknown(u32, u32),
+}
+
+/// A failed call in the making: what is known besides the place.
+#[derive(Clone, Copy)]
+pub struct Failure {
+    /// Whose call.
+    pub task: Address,
+    /// The error, positive.
+    pub errno: u16,
+    /// The kind of operation.
+    pub op: u8,
+}
+
+impl Failure {
+    /// The counter for a place.
+    #[inline(always)]
+    pub fn key(&self, s_dev: u32, root_ino: u64) -> CounterKey {
+        CounterKey { root_ino, s_dev, errno: self.errno, op: self.op, reserved: 0 }
+    }
+}
+
+/// The place of a `vfsmount`, if its superblock is tracked.
+#[inline(always)]
+pub fn by_mount(vfsmount: Address) -> Option<(u32, u64, u32)> {
+    let s_dev = kernel_struct::device_of_mount(vfsmount)?;
+    let flags = tracked(s_dev)?;
+    Some((s_dev, kernel_struct::root_inode_of_mount(vfsmount).unwrap_or(0), flags))
+}
+
+/// The scratch row for one name.
+#[inline(always)]
+pub fn scratch() -> Option<*mut Key<NameBytes>> {
+    NAME_KEY.get_ptr_mut(0)
+}
+
+/// Where the string of a name is.
+#[derive(Clone, Copy)]
+pub enum Text {
+    /// In the caller's memory.
+    User(Address),
+    /// In a `struct filename`.
+    Kernel(Address),
+}
+
+/// Copies a name into the scratch row; its length without the end mark.
+#[inline(always)]
+fn copy(text: Text, key: *mut Key<NameBytes>) -> Option<u32> {
+    let size = NAME_BYTES as u32;
+    // SAFETY: the row has exactly `NAME_BYTES` bytes; the helpers check the source and end the text with NUL.
+    let copied = unsafe {
+        let data = (&raw mut (*key).data).cast();
+        match text {
+            Text::User(0) | Text::Kernel(0) => return Some(0),
+            Text::User(address) => bpf_probe_read_user_str(data, size, address as *const _),
+            Text::Kernel(address) => bpf_probe_read_kernel_str(data, size, address as *const _),
+        }
+    };
+    if copied > 0 && copied <= NAME_BYTES as i64 { Some(copied as u32 - 1) } else { None }
+}
+
+/// Places the name `text`, relative to the descriptor `dir`.
+#[inline(always)]
+pub fn by_name(failure: &Failure, dir: i32, text: Text, key: *mut Key<NameBytes>) -> Option<Placed> {
+    let len = copy(text, key)?;
+    // SAFETY: `key` is a checked pointer to this processor's own row.
+    let absolute = len > 0 && unsafe { (*key).data[0] } == b'/';
+    if absolute { by_absolute_name(failure, len, key) } else { by_base(failure, dir, len, key) }
+}
+
+#[inline(always)]
+fn by_base(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> Option<Placed> {
+    let mount = if dir == AT_FDCWD {
+        kernel_struct::mount_of_cwd(failure.task)?
+    } else {
+        kernel_struct::mount_of_file(kernel_struct::file_of_descriptor(failure.task, dir as u32)?)?
+    };
+    let Some((s_dev, root_ino, flags)) = by_mount(mount) else {
+        // An empty name is the descriptor itself: nothing to look up.
+        return Some(if len == 0 { Placed::Elsewhere } else { Placed::Unknown(len, 0) });
+    };
+    if len == 0 {
+        return Some(Placed::At(s_dev, root_ino));
+    }
+    if shape(words(key)).climbs {
+        return Some(Placed::Unknown(len, 0));
+    }
+    let nested = flags & TRACKED_NESTED != 0;
+    Some(if nested { Placed::Unknown(len, s_dev) } else { Placed::At(s_dev, root_ino) })
+}
+
+#[inline(always)]
+fn by_absolute_name(failure: &Failure, len: u32, key: *mut Key<NameBytes>) -> Option<Placed> {
+    let own = kernel_struct::mount_namespace(failure.task) == Some(host_mnt_ns())
+        && kernel_struct::has_namespace_root(failure.task) == Some(true);
+    if !own || !shape(words(key)).plain {
+        return Some(Placed::Unknown(len, 0));
+    }
+    // The trie's entries end with a slash, so the name must, too. A name that was cut needs none.
+    // The mask comes after the black box, which goes through the stack: the verifier of 5.10 forgets the bounds
+    // of what is stored there.
+    let end = core::hint::black_box(len) as usize & (NAME_BYTES - 1);
+    // SAFETY: `key` is a checked pointer to this processor's own row, and `end` is within it.
+    let found = unsafe {
+        (*key).data[end] = b'/';
+        (*key).prefix_len = (len + 1) * 8;
+        NAMES.get(&*key).copied()
+    };
+    Some(match found {
+        Some(value) if value.s_dev != 0 => Placed::At(value.s_dev, value.root_ino),
+        Some(_) | None => Placed::Elsewhere,
+    })
+}
+
+/// The bytes of the name in the scratch row, as words: they begin four bytes into a row that is aligned to eight.
+#[inline(always)]
+fn words(key: *const Key<NameBytes>) -> *const u32 {
+    // SAFETY: an address within the row; nothing is read here.
+    unsafe { (&raw const (*key).data).cast() }
+}

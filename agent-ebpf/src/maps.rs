@@ -1,0 +1,141 @@
+//! Every map, with the reason for its size, and the globals that the agent sets before loading.
+
+use agent_common::key::{CounterKey, CounterValue, NameBytes, NameValue, NameWindow};
+use agent_common::record::NameRecord;
+use agent_common::settings::{self, Filter, Offsets, SyscallRow, dropped};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::lpm_trie::Key;
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf};
+
+/// A volume that is sick shows a handful of (errno, kind) pairs; 1,000 tracked volumes that are all sick need
+/// about 8,000 keys. Costs 192 KiB a processor.
+///
+/// Preallocated, like every hash here: a raw tracepoint with another one gives a `WARN` with a stack in the
+/// kernel's log, and is refused on real-time kernels.
+///
+/// kernel: `check_map_prog_compatibility`, kernel/bpf/verifier.c, from 5.7 to 6.0.
+#[map]
+pub static COUNTERS: PerCpuHashMap<CounterKey, CounterValue> = PerCpuHashMap::with_max_entries(8192, 0);
+
+/// As many superblocks as a node can reasonably watch.
+#[map]
+pub static TRACKED: HashMap<u32, u32> = HashMap::with_max_entries(settings::MAX_TRACKED, 0);
+
+/// Mount points of tracked superblocks and the untracked ones below them. A trie is never preallocated.
+#[map]
+pub static NAMES: LpmTrie<NameBytes, NameValue> = LpmTrie::with_max_entries(settings::MAX_NAMES, 0);
+
+/// One row for every number; numbers above are not watched.
+#[map]
+pub static SYSCALLS: Array<SyscallRow> = Array::with_max_entries(settings::SYSCALL_ROWS, 0);
+
+/// 256 KiB hold about 3,500 records. One counter sends ten a second on a processor.
+#[map]
+pub static RECORDS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+
+/// What was lost, by cause.
+#[map]
+pub static DROPPED: PerCpuArray<u64> = PerCpuArray::with_max_entries(dropped::ROWS, 0);
+
+/// The agent's process id, 0 until it is known.
+#[map]
+pub static AGENT: Array<u32> = Array::with_max_entries(1, 0);
+
+/// The budget of names of this processor, in shares.
+#[map]
+pub static WINDOW: PerCpuArray<NameWindow> = PerCpuArray::with_max_entries(settings::NAME_SHARES, 0);
+
+/// A name being looked up: too large for the stack.
+#[map]
+pub static NAME_KEY: PerCpuArray<Key<NameBytes>> = PerCpuArray::with_max_entries(1, 0);
+
+/// A name being sent: too large for the stack.
+#[map]
+pub static NAME_RECORD: PerCpuArray<NameRecord> = PerCpuArray::with_max_entries(1, 0);
+
+/// Threads whose failed open is counted already, until the path walker above it ends. Old ones fall out.
+#[map]
+pub static COUNTED_OPENS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1024, 0);
+
+/// Field offsets of the running kernel.
+#[unsafe(no_mangle)]
+pub static OFFSETS: Offsets = Offsets {
+    regs_arguments: [0; 6],
+    regs_number: 0,
+    task_compat: 0,
+    compat_mask: 0,
+    task_tgid: 0,
+    task_real_parent: 0,
+    task_nsproxy: 0,
+    task_files: 0,
+    task_fs: 0,
+    nsproxy_mnt_ns: 0,
+    mnt_namespace_inum: 0,
+    files_struct_fdt: 0,
+    fdtable_max_fds: 0,
+    fdtable_fd: 0,
+    file_f_path: 0,
+    path_mnt: 0,
+    path_dentry: 0,
+    vfsmount_mnt_root: 0,
+    vfsmount_mnt_sb: 0,
+    super_block_s_dev: 0,
+    dentry_d_inode: 0,
+    inode_i_ino: 0,
+    inode_i_sb: 0,
+    inode_i_rdev: 0,
+    address_space_host: 0,
+    fs_struct_pwd: 0,
+    fs_struct_root: 0,
+    mount_mnt: 0,
+    mount_mnt_parent: 0,
+    mount_mnt_mountpoint: 0,
+    filename_name: 0,
+};
+
+/// Which errnos count, and where the host's names are.
+#[unsafe(no_mangle)]
+pub static FILTER: Filter = Filter::EMPTY;
+
+/// Reads one offset. Volatile, because the value in this object is not the one at run time.
+macro_rules! offset {
+    ($($field:tt)+) => {
+        // SAFETY: a read of a static of this object; the verifier checks the bounds of the map behind it.
+        unsafe { core::ptr::read_volatile(&raw const $crate::maps::OFFSETS.$($field)+) }
+    };
+}
+pub(crate) use offset;
+
+/// Whether the errno is in the counted list.
+#[inline(always)]
+pub fn is_counted(errno: u16) -> bool {
+    // SAFETY: as in `offset!`.
+    let words = unsafe { core::ptr::read_volatile(&raw const FILTER.counted) };
+    in_bitmap(errno, words)
+}
+
+/// Whether a name with this errno is worth sending.
+#[inline(always)]
+pub fn is_hard(errno: u16) -> bool {
+    // SAFETY: as in `offset!`.
+    let words = unsafe { core::ptr::read_volatile(&raw const FILTER.hard) };
+    in_bitmap(errno, words)
+}
+
+/// Inode number of the host's mount namespace.
+#[inline(always)]
+pub fn host_mnt_ns() -> u32 {
+    // SAFETY: as in `offset!`.
+    unsafe { core::ptr::read_volatile(&raw const FILTER.host_mnt_ns) }
+}
+
+#[inline(always)]
+fn in_bitmap(errno: u16, [first, second, third]: [u64; settings::ERRNO_WORDS]) -> bool {
+    let word = match errno >> 6 {
+        0 => first,
+        1 => second,
+        2 => third,
+        _ => 0,
+    };
+    (word >> (errno & 63)) & 1 == 1
+}

@@ -1,0 +1,60 @@
+//! What hooks have in common after an error: by file, by mount, by name, then count or send.
+
+use agent_common::key::NameBytes;
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::maps::lpm_trie::Key;
+
+use crate::kernel_struct::{self, Address};
+use crate::locate::{self, Failure, Placed};
+use crate::{count, emit, maps, task};
+
+/// The positive number of an error that is counted, out of a return value.
+#[inline(always)]
+pub fn counted_errno(ret: i64) -> Option<u16> {
+    let number = ret.wrapping_neg();
+    if !(1..4096).contains(&number) {
+        return None;
+    }
+    Some(number as u16).filter(|errno| maps::is_counted(*errno))
+}
+
+/// Counts a failure on an open file; whether it was on something tracked.
+#[inline(always)]
+pub fn on_file(failure: &Failure, file: Address) -> bool {
+    match kernel_struct::mount_of_file(file) {
+        Some(mount) => on_mount(failure, mount),
+        None => false,
+    }
+}
+
+/// Counts a failure on a `vfsmount`; whether it was on something tracked.
+#[inline(always)]
+pub fn on_mount(failure: &Failure, mount: Address) -> bool {
+    let Some((s_dev, root_ino, _)) = locate::by_mount(mount) else {
+        return false;
+    };
+    count::add(&failure.key(s_dev, root_ino), Some(failure.task));
+    true
+}
+
+/// Counts a failure on a name, or hands it to the agent. Whether nothing more is to be done for the call.
+#[inline(always)]
+pub fn on_name(failure: &Failure, dir: i32, placed: Placed, key: *mut Key<NameBytes>) -> bool {
+    match placed {
+        Placed::At(s_dev, root_ino) => {
+            count::add(&failure.key(s_dev, root_ino), Some(failure.task));
+            true
+        }
+        Placed::Elsewhere => false,
+        Placed::Unknown(len, base_dev) => {
+            if !maps::is_hard(failure.errno) {
+                return false;
+            }
+            // SAFETY: takes nothing, returns a number.
+            let now = unsafe { bpf_ktime_get_ns() };
+            let name = emit::Name { errno: failure.errno, op: failure.op, dir, len, base_dev };
+            emit::name(now, &name, key, task::describe(failure.task));
+            true
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! From a parsed command line to what it does.
+
+use std::future::Future;
+use std::io;
+use std::path::Path;
+
+use crate::cli::{Cli, Command, ReportOutput, StatusOutput};
+use crate::client::{self, Console, Output};
+use crate::config::{self, Config, Environment, Sources};
+use crate::exit_code::ExitCode;
+use crate::{probe, remediation, sensor, telemetry};
+
+/// Carries out one command.
+#[must_use]
+pub fn run(cli: Cli) -> ExitCode {
+    // The children first: they must not depend on a configuration or an environment.
+    let cli = match cli.command {
+        Command::Worker(args) => {
+            return probe::worker::run(&probe::worker::WorkerArgs {
+                parent: args.parent,
+                namespace: args.namespace,
+            });
+        }
+        Command::Act(_) => return remediation::run_act(),
+        Command::MarkFs(args) => return sensor::fanotify::run_mark_child(&args.arguments),
+        _ => cli,
+    };
+    let sources = cli.sources(Environment::of_process());
+    let socket = config::socket_path(&sources);
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let console = &mut Console { out: &mut out, err: &mut err };
+    match cli.command {
+        Command::Status(args) => {
+            let output = match args.output {
+                StatusOutput::Table => Output::Table,
+                StatusOutput::Wide => Output::Wide,
+                StatusOutput::Json => Output::Json,
+            };
+            let request = client::status::StatusRequest { output, watch: args.watch };
+            block_on(client::status(&socket, request, console))
+        }
+        Command::Describe(args) => {
+            block_on(client::describe(&socket, &args.volume, args.output.into(), console))
+        }
+        Command::Probe(args) => block_on(client::probe(&socket, &args.volume, args.output.into(), console)),
+        Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
+        Command::CheckConfig(_) => check_config(&sources),
+        Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) => agent(sources),
+    }
+}
+
+impl From<ReportOutput> for Output {
+    fn from(output: ReportOutput) -> Self {
+        match output {
+            ReportOutput::Text => Self::Table,
+            ReportOutput::Json => Self::Json,
+        }
+    }
+}
+
+fn check_config(sources: &Sources) -> ExitCode {
+    let (text, code) = config::check_config(sources);
+    if code == ExitCode::Ok {
+        print!("{text}");
+    } else {
+        eprint!("{text}");
+    }
+    code
+}
+
+fn agent(sources: Sources) -> ExitCode {
+    let config = match Config::load(&sources) {
+        Ok(config) => config,
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::Usage;
+        }
+    };
+    if let Err(error) = telemetry::init(config.agent.log_format) {
+        eprintln!("error: {error}");
+        return ExitCode::Usage;
+    }
+    block_on(super::run(config, sources))
+}
+
+/// Asks the agent; where none answers, tries everything out as an agent would.
+fn doctor(socket: &Path, sources: &Sources, output: Output, console: &mut Console<'_>) -> ExitCode {
+    let config = match Config::load(sources) {
+        Ok(config) => config,
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::Usage;
+        }
+    };
+    block_on(async {
+        if tokio::net::UnixStream::connect(socket).await.is_ok() {
+            return client::doctor(socket, output, console).await;
+        }
+        let report = super::doctor::look(&config).await;
+        client::doctor::show_local(&report, output, console)
+    })
+}
+
+/// One thread for everything that waits: workers must be children of a thread that lives as long as the agent,
+/// since the kernel ties their end to that thread (`PR_SET_PDEATHSIG`).
+fn block_on(future: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let code = runtime.block_on(future);
+            // A blocking call that does not return must not keep the process.
+            runtime.shutdown_background();
+            code
+        }
+        Err(error) => {
+            eprintln!("error: cannot start the event loop: {error}");
+            ExitCode::Internal
+        }
+    }
+}

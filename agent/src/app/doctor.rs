@@ -1,0 +1,103 @@
+//! What works on this host: facts for a running agent's report, and a rehearsal where none runs.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::facts::Facts;
+use super::sources::Sources;
+use super::{chain, namespace_of, probe_settings};
+use crate::config::Config;
+use crate::export::view::doctor::{DoctorReport, HostFacts, Privilege};
+use crate::kernel::capability::Capability;
+use crate::kernel::{KernelSupport, namespace};
+use crate::probe::Pool;
+use crate::sensor::{SensorEvent, SourceName};
+
+/// A table is read in milliseconds; this is for a busy node.
+const TABLE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is off without a capability.
+const fn needed_for(capability: Capability) -> &'static str {
+    match capability {
+        Capability::DacReadSearch => "probing what permission bits refuse",
+        Capability::SysPtrace => "entering the host's mount namespace from a container",
+        Capability::SysAdmin => "repairing mounts, fanotify, entering mount namespaces",
+        Capability::SysResource => "kernel programs before Linux 5.11",
+        Capability::Perfmon | Capability::Bpf => "kernel programs",
+    }
+}
+
+/// Facts about the host, gathered once.
+pub(super) fn host_facts() -> HostFacts {
+    let support = KernelSupport::gather();
+    let privileges = Capability::ALL.map(|capability| Privilege {
+        name: capability.name().to_owned(),
+        held: support.capabilities.is_some_and(|held| held.has(capability)),
+        needed_for: needed_for(capability).to_owned(),
+    });
+    let mut notes = Vec::new();
+    if let Some(mode) = support.lockdown.filter(|mode| mode != "none") {
+        notes.push(format!("the kernel is locked down ({mode})"));
+    }
+    if namespace::sees_host_processes() == Some(false) {
+        notes.push(
+            "this process does not see the host's processes: `/proc/1` is the container's own (set hostPID to \
+             watch the host's mounts)"
+                .to_owned(),
+        );
+    }
+    HostFacts {
+        kernel_release: support.release,
+        architecture: std::env::consts::ARCH.to_owned(),
+        privileges: privileges.to_vec(),
+        notes,
+    }
+}
+
+/// Names each privilege that is missing, once, with what is off without it.
+pub(super) fn warn_of_missing(host: &HostFacts) {
+    // Only kernels before 5.11 want it, and there the source itself says what is wrong.
+    let is_optional = |privilege: &Privilege| privilege.name == Capability::SysResource.name();
+    for privilege in host.privileges.iter().filter(|privilege| !privilege.held && !is_optional(privilege)) {
+        let (missing, off) = (&privilege.name, &privilege.needed_for);
+        tracing::warn!(missing, off, "Privilege is missing, continuing without what needs it");
+    }
+}
+
+/// Tries everything out as an agent would at its start, and lets go of it again.
+pub(super) async fn look(config: &Config) -> DoctorReport {
+    let mut host = host_facts();
+    let mut facts = Facts::silent();
+    let namespace = match namespace_of(config) {
+        Ok(namespace) => namespace,
+        Err(error) => {
+            host.notes.push(chain(&error));
+            namespace::own()
+        }
+    };
+    if let Err(error) = Pool::check(&probe_settings(&namespace)).await {
+        host.notes.push(format!("probe workers cannot work here: {}", chain(&error)));
+    }
+    let (events, mut received) = mpsc::channel(super::CHANNEL);
+    let mut sources = Sources::start(config, &namespace, &events, &mut facts);
+    while !sources.is_started() {
+        let ended = sources.ended().await;
+        sources.take(ended, &mut facts);
+    }
+    // The first scan tells whether the mount table can be read. Others may say something before it.
+    drop(events);
+    let table = async {
+        while let Some(event) = received.recv().await {
+            if let SensorEvent::Source(SourceName::Mountinfo, state) = event {
+                return Some(state);
+            }
+        }
+        None
+    };
+    if let Ok(Some(state)) = tokio::time::timeout(TABLE_PATIENCE, table).await {
+        facts.source(SourceName::Mountinfo, state);
+    }
+    sources.stop();
+    DoctorReport::new(&host, &facts.sources, &facts.programs)
+}

@@ -1,0 +1,425 @@
+//! One loop over one closed set of events. It owns the engine; everybody else sends facts and carries out orders.
+//!
+//! Fair: of the sides that have something to say, each is as likely to be heard as the others, so that a storm on
+//! one of them (errors by the thousand) keeps neither the end of a plan nor a signal waiting.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::engine::{Engine, Input, Output, ProbeOrder};
+use agent_core::id::VolumeId;
+use agent_core::observation::{PlanReport, Source, Unfinished};
+use agent_core::path::BytePath;
+use agent_core::policy::Policy;
+use agent_core::remediation::{Outcome, Plan};
+use agent_core::status::VolumeStatus;
+use agent_core::verdict::{Advice, HealthState};
+use agent_core::volume::Mode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{Id, JoinError, JoinSet};
+use tracing::{info, warn};
+
+use super::chain;
+use super::changes::{Changes, PULSE};
+use super::facts::Facts;
+use super::sources::{Ended, Sources};
+use crate::config::{Config, ConfigErrors};
+use crate::exit_code::ExitCode;
+use crate::export::metrics::{Metrics, Suppression};
+use crate::export::{Command, Snapshot, events};
+use crate::probe::{Pool, ProbeEvent};
+use crate::remediation::Executor;
+use crate::sensor::SensorEvent;
+use crate::store::{Opened, Store, StoreError};
+use crate::sys::clock;
+
+/// Reads the configuration again, from the same places.
+pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
+
+/// What the loop is made of.
+pub(super) struct Parts {
+    pub(super) policy: Policy,
+    pub(super) opened: Opened,
+    pub(super) metrics: Metrics,
+    pub(super) facts: Facts,
+    pub(super) snapshots: watch::Sender<Arc<Snapshot>>,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) sensors: mpsc::Receiver<SensorEvent>,
+    pub(super) sources: Sources,
+    pub(super) probes: mpsc::Receiver<ProbeEvent>,
+    pub(super) pool: Pool,
+    pub(super) executor: Executor,
+    pub(super) reload: Reload,
+}
+
+/// The loop.
+pub(super) struct EventLoop {
+    engine: Engine,
+    store: Arc<Store>,
+    executor: Arc<Executor>,
+    metrics: Metrics,
+    facts: Facts,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    commands: mpsc::Receiver<Command>,
+    sensors: mpsc::Receiver<SensorEvent>,
+    sources: Sources,
+    probes: mpsc::Receiver<ProbeEvent>,
+    pool: Pool,
+    /// Plans that are carried out.
+    plans: JoinSet<PlanReport>,
+    /// Which task carries out which plan.
+    carriers: HashMap<Id, Plan>,
+    reload: Reload,
+    /// The configuration is being read: its disk must not hold up the loop.
+    reading: JoinSet<Result<Config, ConfigErrors>>,
+    /// It was asked for again meanwhile.
+    read_again: bool,
+    /// Where the executor makes its mounts, whatever a new configuration says.
+    stage_root: BytePath,
+    /// People who wait for a probe.
+    waiting: BTreeMap<VolumeId, Vec<Waiting>>,
+    /// Their answers, which the next snapshot must hold first.
+    answers: Vec<(Waiting, Option<VolumeStatus>)>,
+    /// The first table was taken in.
+    table_seen: bool,
+    changes: Changes,
+}
+
+type Waiting = oneshot::Sender<Option<VolumeStatus>>;
+
+enum Event {
+    Sensor(SensorEvent),
+    Probe(ProbeEvent),
+    Plan(Result<(Id, PlanReport), JoinError>),
+    Source(Ended),
+    Command(Command),
+    Deadline,
+    Pulse,
+    Gathered,
+    Reload,
+    Configuration(Box<Result<Config, ConfigErrors>>),
+    End(&'static str),
+    /// A side is gone that only goes when the agent ends.
+    Closed,
+}
+
+impl EventLoop {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts {
+            policy,
+            opened,
+            metrics,
+            facts,
+            snapshots,
+            commands,
+            sensors,
+            sources,
+            probes,
+            pool,
+            executor,
+            reload,
+        } = parts;
+        let stage_root = policy.stage_root.clone();
+        let mut engine = Engine::new(policy, opened.next_plan);
+        // Before the first table: what was cut off is settled before anything else is decided.
+        let outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
+        let mut this = Self {
+            engine,
+            store: Arc::new(opened.store),
+            executor: Arc::new(executor),
+            metrics,
+            facts,
+            snapshots,
+            commands,
+            sensors,
+            sources,
+            probes,
+            pool,
+            plans: JoinSet::new(),
+            carriers: HashMap::new(),
+            reload,
+            reading: JoinSet::new(),
+            read_again: false,
+            stage_root,
+            waiting: BTreeMap::new(),
+            answers: Vec::new(),
+            table_seen: false,
+            changes: Changes::none(),
+        };
+        this.carry_out(outputs);
+        this
+    }
+
+    /// Runs until a signal comes.
+    pub(super) async fn run(mut self) -> ExitCode {
+        let Ok(mut signals) = Signals::new() else {
+            tracing::error!("Signals cannot be received");
+            return ExitCode::Internal;
+        };
+        let mut pulse = tokio::time::interval(PULSE);
+        pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            match self.next(&mut signals, &mut pulse).await {
+                Event::End(name) => {
+                    info!(signal = name, "Agent was asked to end");
+                    break;
+                }
+                event => self.take(event),
+            }
+        }
+        self.end().await;
+        ExitCode::Ok
+    }
+
+    async fn next(&mut self, signals: &mut Signals, pulse: &mut tokio::time::Interval) -> Event {
+        let now = clock::now();
+        let deadline = self.engine.next_deadline().map(|at| at.since(now));
+        let gathered = self.changes.due().map(|at| at.since(now));
+        tokio::select! {
+            event = signals.recv() => event,
+            event = self.probes.recv() => event.map_or(Event::Closed, Event::Probe),
+            event = self.sensors.recv() => event.map_or(Event::Closed, Event::Sensor),
+            Some(end) = self.plans.join_next_with_id() => Event::Plan(end),
+            Some(Ok(config)) = self.reading.join_next() => Event::Configuration(Box::new(config)),
+            ended = self.sources.ended() => Event::Source(ended),
+            Some(command) = self.commands.recv() => Event::Command(command),
+            () = sleep(deadline) => Event::Deadline,
+            _ = pulse.tick() => Event::Pulse,
+            () = sleep(gathered) => Event::Gathered,
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        self.changes.note(clock::now());
+        match event {
+            Event::Sensor(event) => self.take_sensor(event),
+            Event::Probe(ProbeEvent::Report(report)) => {
+                self.metrics.observe_probe(&report);
+                let volume = report.volume.clone();
+                self.feed(Input::Probe(report));
+                self.answer(&volume);
+            }
+            Event::Probe(ProbeEvent::Returned(id)) => self.feed(Input::ProbeReturned(id)),
+            Event::Plan(end) => self.take_plan_end(end),
+            Event::Source(ended) => self.sources.take(ended, &mut self.facts),
+            Event::Command(Command::ProbeNow { volume, done }) => {
+                self.feed(Input::ProbeNow(volume.clone()));
+                self.waiting.entry(volume.clone()).or_default().push(done);
+                // A look that has hung will not answer: the person gets what is known.
+                if !self.engine.expects_answer(&volume) {
+                    self.answer(&volume);
+                }
+            }
+            Event::Deadline => self.feed(Input::Deadline),
+            Event::Reload => self.read_configuration(),
+            Event::Configuration(read) => self.take_configuration(*read),
+            Event::Pulse | Event::Gathered | Event::Closed | Event::End(_) => self.publish(),
+        }
+    }
+
+    fn take_sensor(&mut self, event: SensorEvent) {
+        match event {
+            SensorEvent::Table(table) => {
+                self.table_seen = true;
+                self.sources.table(table.clone());
+                self.feed(Input::MountTable(table));
+            }
+            SensorEvent::Scan(stats) => {
+                // A line that stays bad is one bad line, however often it is read.
+                self.facts.bad_lines += stats.bad_lines.saturating_sub(self.facts.scan.bad_lines);
+                self.facts.scan = stats;
+            }
+            SensorEvent::Kernel(errors) => {
+                // ext4 says `emergency_ro` in the table after such an error, and wakes nobody who polls it.
+                if errors.source == Source::Fanotify {
+                    self.sources.rescan();
+                }
+                self.feed(Input::Kernel(errors));
+            }
+            SensorEvent::Source(name, state) => self.facts.source(name, state),
+            SensorEvent::Dropped { records, mount_events } => {
+                self.facts.records_dropped += records;
+                self.facts.mount_events_dropped += mount_events;
+            }
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
+        let outputs = self.engine.handle(clock::now(), input);
+        self.carry_out(outputs);
+    }
+
+    fn carry_out(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Probe(order) => self.probe(order),
+                Output::Execute(plan) => self.execute(plan),
+                Output::WouldExecute(plan) => {
+                    self.metrics.suppressed(Suppression::DryRun);
+                    events::log_plan_would_run(&plan);
+                }
+                Output::Transition(transition) => {
+                    self.changes.is_urgent = true;
+                    self.metrics.observe_transition(&transition);
+                    events::log_transition(&transition);
+                }
+                Output::Track(tracked) => self.sources.track(tracked),
+                Output::Note(note) => events::log_note(&note),
+                Output::Settled { plan, outcome } => {
+                    let store = Arc::clone(&self.store);
+                    tokio::spawn(async move { told(store.outcome(plan, &outcome).await) });
+                }
+            }
+        }
+    }
+
+    fn probe(&self, order: ProbeOrder) {
+        self.pool.start(order);
+    }
+
+    fn execute(&mut self, plan: Plan) {
+        events::log_plan_started(&plan);
+        let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
+        let carrier = self.plans.spawn(async move {
+            told(store.intent(&order).await);
+            let (id, report) = (order.id, executor.execute(order).await);
+            told(store.outcome(id, &report.outcome).await);
+            report
+        });
+        self.carriers.insert(carrier.id(), plan);
+    }
+
+    fn take_plan_end(&mut self, end: Result<(Id, PlanReport), JoinError>) {
+        let (id, report) = match end {
+            Ok((id, report)) => (id, Some(report)),
+            Err(error) => (error.id(), None),
+        };
+        let Some(plan) = self.carriers.remove(&id) else { return };
+        let report = report.unwrap_or_else(|| {
+            tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
+            let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
+            PlanReport { id: plan.id, outcome, steps, gap: None, took }
+        });
+        self.metrics.observe_plan(&plan, &report);
+        events::log_plan_finished(&plan, &report);
+        self.sources.rescan();
+        let is_cut_off = report.outcome == Outcome::Interrupted;
+        if is_cut_off {
+            let Plan { id, volume, mountpoint, stage, old, .. } = plan;
+            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old };
+            self.feed(Input::Unfinished(vec![unfinished]));
+        }
+        self.feed(Input::PlanFinished(report));
+    }
+
+    /// Reads the configuration again, beside the loop.
+    fn read_configuration(&mut self) {
+        self.read_again = !self.reading.is_empty();
+        if !self.read_again {
+            let reload = Arc::clone(&self.reload);
+            self.reading.spawn_blocking(move || reload());
+        }
+    }
+
+    /// A new configuration is taken as a whole, a bad one not at all.
+    fn take_configuration(&mut self, read: Result<Config, ConfigErrors>) {
+        match read {
+            Ok(config) => {
+                info!("Configuration was read again; [agent] and [kernel] take effect at the next start");
+                let stage_root = self.stage_root.clone();
+                self.feed(Input::Policy(super::permitted(Policy { stage_root, ..config.policy })));
+            }
+            Err(errors) => warn!(%errors, "The new configuration is wrong, continuing with the old one"),
+        }
+        if self.read_again {
+            self.read_configuration();
+        }
+    }
+
+    /// Answers everybody who waits for a look at this volume, as soon as a snapshot shows it.
+    fn answer(&mut self, volume: &VolumeId) {
+        let Some(waiting) = self.waiting.remove(volume) else { return };
+        let status = self.engine.volume(volume);
+        self.answers.extend(waiting.into_iter().map(|done| (done, status.clone())));
+        self.changes.is_urgent = true;
+    }
+
+    fn publish(&mut self) {
+        let begun = clock::now();
+        let probes = self.pool.stats();
+        self.facts.probes_inflight = probes.inflight;
+        self.facts.abandoned_workers = probes.abandoned;
+        self.facts.persist_errors = self.store.failures();
+        let volumes = self.engine.volumes();
+        // Being ready means that what is shown was looked at: a volume in any state but `unknown`, or one that
+        // nobody will look at.
+        let waits_for_a_look = |volume: &VolumeStatus| {
+            volume.condition.state == HealthState::Unknown
+                && volume.last_probe.is_none()
+                && volume.superblock.is_some()
+                && volume.mode != Mode::Off
+                && !volume.condition.advice.contains(&Advice::Idle)
+        };
+        let looked_at = !volumes.iter().any(waits_for_a_look);
+        let ready = self.table_seen && looked_at && self.sources.is_started();
+        self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, ready)));
+        // Who has left waits for nothing, also where the look never comes.
+        self.waiting.retain(|_, waiting| {
+            waiting.retain(|done| !done.is_closed());
+            !waiting.is_empty()
+        });
+        for (done, status) in std::mem::take(&mut self.answers) {
+            // Who stopped waiting needs no answer.
+            let _ = done.send(status);
+        }
+        self.changes.shown(clock::now().since(begun));
+    }
+
+    /// Ends what can be ended at once. A worker or helper that cannot be killed is left behind: it holds nothing
+    /// of the agent's.
+    async fn end(mut self) {
+        self.plans.abort_all();
+        self.pool.shutdown().await;
+        self.sources.stop();
+    }
+}
+
+/// Says that a write failed. The store has counted it.
+fn told(written: Result<(), StoreError>) {
+    if let Err(error) = written {
+        warn!(error = %chain(&error), "The journal could not be written, continuing from memory");
+    }
+}
+
+async fn sleep(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn recv(&mut self) -> Event {
+        tokio::select! {
+            _ = self.terminate.recv() => Event::End("SIGTERM"),
+            _ = self.interrupt.recv() => Event::End("SIGINT"),
+            _ = self.hang_up.recv() => Event::Reload,
+        }
+    }
+}

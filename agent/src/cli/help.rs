@@ -1,0 +1,74 @@
+//! The texts of `--help`. They teach: what it is, how to begin, what an exit code means.
+
+pub(super) const OVERVIEW: &str = "\
+Watches mounts: notices stale, hung, read-only and vanished ones, says so, and repairs them if asked to.
+
+One agent runs on each node (mountie run). The kernel tells it when I/O on a mount fails, and it looks for \
+itself with reads that can never hang it. Every other command asks that agent or needs none.";
+
+pub(super) const AFTER: &str = "\
+Examples:
+  mountie check-config ./config.toml         find every mistake in a file before it is used
+  mountie run --config ./config.toml         run the agent in the foreground
+  mountie status                             every volume and its state
+  mountie status -o json | jq .              the same for programs
+  mountie describe models                    why is this volume degraded, and since when
+  mountie probe models                       look at it now
+  mountie doctor                             what works on this host and what does not
+
+Exit codes:
+  0   all is well
+  1   a volume is sick
+  64  wrong usage or configuration
+  69  no sensor can run, or no agent answers
+  70  a fault of the agent itself, or of what it stands on
+  77  a privilege is missing
+
+Files:
+  /etc/mountie/config.toml     the configuration; optional; only root may write it
+  /run/mountie/mountie.sock    the agent's socket
+  /run/mountie/lock            held by the running agent
+  /run/mountie/stage           where repairs make new mounts
+  /var/lib/mountie             what the agent remembers across restarts
+
+Environment:
+  MOUNTIE_<SECTION>_<KEY>      overrides a key of the file, such as
+                               MOUNTIE_AGENT_LISTEN or MOUNTIE_DEFAULTS_INTERVAL
+  MOUNTIE_LOG                  error, warn, info (default), debug, trace, or filters";
+
+pub(super) const RUN: &str = "\
+Run the agent in the foreground, until SIGTERM or SIGINT.
+
+Without a configuration every network, FUSE and block-backed file system is watched and nothing is repaired. \
+Name a volume in the configuration to have its absence noticed; give it mode = \"act\" to have it repaired. \
+Flags override variables, variables override the file.";
+
+pub(super) const STATUS: &str = "\
+Show every volume and its state, as the running agent has it. No watched path is touched.
+
+Ends with 0 when every volume is well, 1 when one is sick, 69 when no agent answers.";
+
+pub(super) const DESCRIBE: &str = "\
+Show everything known about one volume: state, reason and since when, the last probes, errors the kernel \
+reported, what would be repaired and how.
+
+Ends with 0 when it is well, 1 when it is sick, 64 when there is no such volume, 69 when no agent answers.";
+
+pub(super) const PROBE: &str = "\
+Have the agent look at one volume now, and wait for the answer. A volume that hangs ends the wait at its \
+deadline.
+
+Ends with 0 when it is well, 1 when it is sick, 64 when there is no such volume, 69 when no agent answers.";
+
+pub(super) const DOCTOR: &str = "\
+Find out what works on this host: privileges, mount namespace, kernel programs, fanotify. For each part that \
+does not work: why, and what is lost without it. Changes nothing; no agent need run.
+
+Ends with 0 when a sensor can run, 69 when none can.";
+
+pub(super) const CHECK_CONFIG: &str = "\
+Check a configuration and print what is in effect, with every default filled in, in the form of the file. \
+Variables and flags count as they do for run.
+
+Everything that is wrong is reported at once, with its key, what was found and what is accepted. Ends with 0, \
+or 64 when something is wrong.";

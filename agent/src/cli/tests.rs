@@ -1,0 +1,138 @@
+//! What the command line takes, and how it ends.
+
+use super::*;
+use crate::config::Config;
+use clap::CommandFactory;
+
+fn cli(words: &[&str]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(std::iter::once("mountie").chain(words.iter().copied()))
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn wrong_usage_ends_with_64_and_help_with_0() {
+    let usage: [&[&str]; 6] = [
+        &[],
+        &["nonsense"],
+        &["run", "--nonsense"],
+        &["status", "-o", "yaml"],
+        &["describe"],
+        &["check-config", "a", "--config", "b"],
+    ];
+    for words in usage {
+        assert_eq!(exit_code(&cli(words).unwrap_err()), ExitCode::Usage, "{words:?}");
+    }
+    for words in [["--help"], ["-h"], ["--version"]] {
+        assert_eq!(exit_code(&cli(&words).unwrap_err()), ExitCode::Ok, "{words:?}");
+    }
+    assert_eq!(exit_code(&cli(&["run", "--help"]).unwrap_err()), ExitCode::Ok);
+}
+
+#[test]
+fn the_socket_may_stand_before_or_after_the_command() {
+    for words in [["--socket", "/x/s", "status"], ["status", "--socket", "/x/s"]] {
+        let cli = cli(&words).unwrap();
+        assert_eq!(cli.socket_path(Environment::default()), PathBuf::from("/x/s"));
+    }
+}
+
+#[test]
+fn the_socket_comes_from_flag_then_variable_then_file_then_default() {
+    use std::io::Write;
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    // A mistake elsewhere does not keep a command from finding the agent.
+    writeln!(file, "nonsense = 1\n[agent]\nsocket = \"/from/file\"").unwrap();
+    let socket = |flag: Option<&str>, variable: Option<&str>, path: &str| {
+        let pairs = variable.map(|value| ("MOUNTIE_AGENT_SOCKET", value));
+        let mut sources = cli(&["status"]).unwrap().sources(Environment::from_pairs(pairs));
+        sources.file = Some(PathBuf::from(path));
+        sources.flags.extend(flag.map(|flag| ("--socket", flag.to_owned())));
+        crate::config::socket_path(&sources)
+    };
+    let path = file.path().to_str().unwrap();
+    assert_eq!(socket(Some("/from/flag"), Some("/from/variable"), path), PathBuf::from("/from/flag"));
+    assert_eq!(socket(None, Some("/from/variable"), path), PathBuf::from("/from/variable"));
+    assert_eq!(socket(None, None, path), PathBuf::from("/from/file"));
+    assert_eq!(socket(None, None, "/nowhere/config"), PathBuf::from("/run/mountie/mountie.sock"));
+}
+
+#[test]
+fn every_flag_of_the_configuration_is_taken_by_run_and_handed_on() {
+    for flag in crate::config::flags() {
+        let sources = cli(&["run", flag, "value"]).unwrap().sources(Environment::default());
+        assert_eq!(sources.flags, BTreeMap::from([(flag, "value".to_owned())]));
+    }
+    assert_eq!(crate::config::flags().count(), 7);
+}
+
+#[test]
+fn check_config_takes_its_file_as_an_argument() {
+    let sources = cli(&["check-config", "/a.toml", "--mode", "act"]).unwrap().sources(Environment::default());
+    assert_eq!(sources.file, Some(PathBuf::from("/a.toml")));
+    assert_eq!(sources.flags.get("--mode").map(String::as_str), Some("act"));
+    let sources = cli(&["run", "--config", "/b.toml"]).unwrap().sources(Environment::default());
+    assert_eq!(sources.file, Some(PathBuf::from("/b.toml")));
+}
+
+#[test]
+fn reports_are_for_people_unless_asked_otherwise() {
+    let output = |words: &[&str]| match cli(words).unwrap().command {
+        Command::Describe(volume) | Command::Probe(volume) => volume.output,
+        Command::Doctor(doctor) => doctor.output,
+        other => panic!("{other:?}"),
+    };
+    for words in [&["describe", "v"][..], &["probe", "v"], &["doctor"]] {
+        assert_eq!(output(words), ReportOutput::Text);
+        assert_eq!(output(&[words, &["-o", "json"]].concat()), ReportOutput::Json);
+    }
+    let status = StatusArgs { output: StatusOutput::Wide, watch: true };
+    assert_eq!(cli(&["status", "-o", "wide", "--watch"]).unwrap().command, Command::Status(status));
+}
+
+#[test]
+fn an_empty_listen_flag_turns_tcp_off() {
+    let mut sources = cli(&["run", "--listen", ""]).unwrap().sources(Environment::default());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    sources.file = Some(file.path().to_owned());
+    assert_eq!(Config::load(&sources).unwrap().agent.listen, None);
+}
+
+#[test]
+fn hidden_commands_take_what_their_parents_pass() {
+    let worker = WorkerArgs { parent: 7, namespace: Some("/proc/1/ns/mnt".into()) };
+    let words = ["worker", "--parent", "7", "--namespace", "/proc/1/ns/mnt"];
+    assert_eq!(cli(&words).unwrap().command, Command::Worker(worker));
+    let act = ActArgs { namespace: Some("/n".into()) };
+    assert_eq!(cli(&["act", "--namespace", "/n"]).unwrap().command, Command::Act(act));
+    let arguments = ["--namespace", "/n", "--unknown", "/mnt/a b", "3"];
+    let words: Vec<&str> = std::iter::once("mark-fs").chain(arguments).collect();
+    let mark = MarkFsArgs { arguments: arguments.map(OsString::from).to_vec() };
+    assert_eq!(cli(&words).unwrap().command, Command::MarkFs(mark));
+}
+
+#[test]
+fn hidden_commands_take_paths_that_are_no_text() {
+    use std::os::unix::ffi::OsStringExt;
+    let path = OsString::from_vec(b"/mnt/caf\xe9".to_vec());
+    let words = ["mountie".into(), "mark-fs".into(), path.clone()];
+    let mark = MarkFsArgs { arguments: vec![path] };
+    assert_eq!(Cli::try_parse_from(words).unwrap().command, Command::MarkFs(mark));
+}
+
+#[test]
+fn the_help_teaches_exit_codes_files_and_examples_and_hides_what_is_internal() {
+    let help = Cli::command().render_long_help().to_string();
+    for text in ["64 ", "69 ", "77 ", "/etc/mountie/config.toml", "mountie check-config", "MOUNTIE_LOG"] {
+        assert!(help.contains(text), "{text}");
+    }
+    for command in ["run", "status", "describe", "probe", "doctor", "check-config"] {
+        assert!(help.contains(&format!("  {command} ")), "{command}");
+    }
+    for hidden in ["worker", "mark-fs"] {
+        assert!(!help.contains(hidden), "{hidden}");
+    }
+}

@@ -1,0 +1,197 @@
+//! `mountie describe VOLUME`: the verdict explained to a person on call. What is wrong, since when, by which
+//! evidence, what the agent did or would do, and what it means.
+
+use std::path::Path;
+
+use super::table::clean;
+use super::{ClientError, Console, Output, age, http, status};
+use crate::exit_code::ExitCode;
+use crate::export::percent::PercentEncoded;
+use crate::export::timestamp::Timestamp;
+use crate::export::view::{VolumeAnswer, VolumeView};
+
+mod meaning;
+
+/// Prints all that is known. Ends with 1 when the volume is sick.
+pub async fn describe(socket: &Path, volume: &str, output: Output, console: &mut Console<'_>) -> ExitCode {
+    let result = ask_and_print(socket, volume, output, console).await;
+    console.end(result)
+}
+
+async fn ask_and_print(
+    socket: &Path,
+    volume: &str,
+    output: Output,
+    console: &mut Console<'_>,
+) -> Result<ExitCode, ClientError> {
+    let path = format!("/api/v1/volumes/{}", PercentEncoded(volume));
+    let (_, answer): (_, VolumeAnswer) = http::get_json(socket, &path, (http::WITHIN, &[])).await?;
+    let text = match output {
+        Output::Json => status::json(&answer),
+        Output::Table | Output::Wide => render(&answer),
+    };
+    console.print(&text)?;
+    Ok(if answer.volume.sick { ExitCode::FoundSick } else { ExitCode::Ok })
+}
+
+/// The text so far: headed blocks of lines.
+struct Page {
+    text: String,
+    at: Timestamp,
+}
+
+impl Page {
+    fn heading(&mut self, heading: &str) {
+        self.text.push_str(&format!("\n{heading}\n"));
+    }
+
+    fn line(&mut self, line: &str) {
+        self.text.push_str(&format!("  {}\n", clean(line)));
+    }
+
+    fn pair(&mut self, name: &str, value: &str) {
+        self.line(&format!("{name:<17} {value}"));
+    }
+
+    /// The time and how long ago it was.
+    fn moment(&self, time: Timestamp) -> String {
+        if time > self.at {
+            return format!("{}, in {}", time.whole_seconds(), age::span(time.since(self.at)));
+        }
+        format!("{}, {} ago", time.whole_seconds(), age::span(self.at.since(time)))
+    }
+}
+
+fn render(answer: &VolumeAnswer) -> String {
+    let volume = &answer.volume;
+    let mut page = Page { text: String::new(), at: answer.at };
+    verdict(&mut page, volume);
+    place(&mut page, volume);
+    evidence(&mut page, volume);
+    repair(&mut page, volume);
+    history(&mut page, volume);
+    page.text
+}
+
+fn verdict(page: &mut Page, volume: &VolumeView) {
+    let state = with_reason(&volume.state, volume.reason.as_deref());
+    let since = page.moment(volume.since);
+    page.text.push_str(&clean(&format!("{} is {state} since {since}", volume.id)));
+    page.text.push('\n');
+    page.line(&volume.message);
+    if let Some(meaning) = volume.reason.as_deref().and_then(meaning::of_reason) {
+        page.line(meaning);
+    }
+    if volume.state == "quarantined" {
+        page.line("The attempts of this hour are used up: a person must act.");
+    }
+    for advice in &volume.advice {
+        page.line(&format!("Also {advice}: {}", meaning::of_advice(advice)));
+    }
+}
+
+fn place(page: &mut Page, volume: &VolumeView) {
+    page.heading("Volume");
+    page.pair("mount point", &volume.mountpoint);
+    page.pair("type", &volume.fstype);
+    page.pair("source", &volume.source);
+    page.pair("device", volume.device.as_deref().unwrap_or("nothing is mounted"));
+    if volume.stack_depth > 1 {
+        page.pair("stack", &format!("{} mounts at this place; the topmost is judged", volume.stack_depth));
+    }
+    page.pair("known from", if volume.expected { "the configuration" } else { "the mount table" });
+    if let Some(kubernetes) = &volume.kubernetes {
+        page.pair("Kubernetes words", &format!("{}, {}", kubernetes.status, kubernetes.reason));
+    }
+}
+
+fn evidence(page: &mut Page, volume: &VolumeView) {
+    page.heading("Evidence");
+    let last_ok =
+        volume.last_ok.map_or_else(|| "never since the agent started".to_owned(), |time| page.moment(time));
+    page.pair("last good probe", &last_ok);
+    if let Some(probe) = &volume.last_probe {
+        let took = age::span_of_seconds(probe.took_seconds);
+        page.pair("last probe", &format!("{}, took {took}", page.moment(probe.started)));
+        page.pair("", &probe.detail);
+    }
+    if let Some(seconds) = volume.stuck_seconds {
+        page.pair("stuck", &format!("a probe has not come back for {}", age::span_of_seconds(seconds)));
+    }
+    if volume.errors.is_empty() {
+        page.pair("errors", "none since the agent started");
+    }
+    for (number, error) in volume.errors.iter().enumerate() {
+        let name = if number == 0 { "errors" } else { "" };
+        let line = format!("{} × {} on {}, counted by {}", error.count, error.errno, error.op, error.source);
+        page.pair(name, &line);
+    }
+    for (number, culprit) in volume.culprits.iter().enumerate() {
+        let name = if number == 0 { "met by" } else { "" };
+        let process = format!("{} (process {})", culprit.comm, culprit.pid);
+        let line = format!("{process}, {} on {}, {}", culprit.errno, culprit.op, culprit.at.time_of_day());
+        page.pair(name, &line);
+    }
+}
+
+fn repair(page: &mut Page, volume: &VolumeView) {
+    page.heading("Repair");
+    page.pair("mode", &format!("{}: {}", volume.mode, meaning::of_mode(&volume.mode)));
+    if volume.attempts > 0 {
+        page.pair("attempts", &format!("{} within the last hour", volume.attempts));
+    }
+    if let Some(plan) = &volume.plan {
+        page.pair("running", &format!("plan {}, by {}", plan.id, plan.method));
+        steps(page, &plan.steps);
+    }
+    if let Some(plan) = &volume.due_plan {
+        page.pair("would be done", &format!("by {}, in mode \"act\"", plan.method));
+        steps(page, &plan.steps);
+    }
+    if let Some(last) = &volume.last_repair {
+        page.pair("last attempt", &format!("plan {}, {}", last.id, page.moment(last.at)));
+        page.pair("", &last.detail);
+        steps(page, &last.steps);
+    }
+    if let Some(time) = volume.next_attempt {
+        let moment = page.moment(time);
+        page.pair("next attempt", &format!("not before {moment}"));
+    }
+    if volume.sick && volume.mode == "observe" {
+        page.line(&format!(
+            "To have it repaired: mode = \"act\" for this volume. To look again: mountie probe {}",
+            quoted(&volume.id)
+        ));
+    }
+}
+
+fn steps(page: &mut Page, steps: &[String]) {
+    for (number, step) in (1..).zip(steps) {
+        page.pair("", &format!("{number}. {step}"));
+    }
+}
+
+fn history(page: &mut Page, volume: &VolumeView) {
+    if volume.history.is_empty() {
+        return;
+    }
+    page.heading("History, newest first");
+    for transition in &volume.history {
+        let to = with_reason(&transition.to, transition.reason.as_deref());
+        page.line(&format!("{}  {} → {to}", transition.at.whole_seconds(), transition.from));
+        page.line(&format!("  {}", transition.message));
+    }
+}
+
+fn with_reason(state: &str, reason: Option<&str>) -> String {
+    reason.map_or_else(|| state.to_owned(), |reason| format!("{state} ({reason})"))
+}
+
+/// A name as a word of the shell.
+fn quoted(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+    if name.chars().all(is_plain) { name.to_owned() } else { format!("'{}'", name.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The description of the sample's volumes, word by word.
+
+use super::*;
+use crate::export::sample::{mount_plan, sample_snapshot};
+use crate::export::view::VolumeList;
+
+fn described(id: &str) -> String {
+    let list = VolumeList::new(&sample_snapshot());
+    let volume = list.volumes.into_iter().find(|volume| volume.id == id).unwrap();
+    render(&VolumeAnswer { at: list.at, volume, error: None })
+}
+
+#[test]
+fn a_volume_under_repair_is_explained_with_evidence_and_plan() {
+    let expected = "\
+models is recovering (stale) since 2026-01-31T11:56:48Z, 3m12s ago
+  Reads fail with ESTALE and the probe agrees; a good probe clears it.
+  The server no longer knows this file system by its handle; only a new mount helps.
+
+Volume
+  mount point       /mnt/models
+  type              nfs4
+  source            filer1:/export/models
+  device            0:77
+  known from        the configuration
+  Kubernetes words  Inaccessible, Stale
+
+Evidence
+  last good probe   2026-01-31T11:56:40Z, 3m20s ago
+  last probe        2026-01-31T11:59:58Z, 2s ago, took 12ms
+                    asking for the attributes of the root failed with ESTALE
+  errors            3 × EIO on writeback, counted by fanotify
+                    12 × ESTALE on read, counted by bpf
+                    2 × ESTALE on stat, counted by probe
+  met by            postgres (process 4242), ESTALE on read, 11:56:47Z
+                    tar (process 77), ESTALE on read, 11:56:46Z
+
+Repair
+  mode              act: watched and repaired
+  attempts          2 within the last hour
+  running           plan 7, by mount
+                    1. mount filer1:/export/models (type nfs4) at /run/mountie/stage/7
+                    2. check that it answers, is new, and is the same volume
+                    3. show it at /mnt/models, then detach the old one
+                    4. verify what /mnt/models shows now
+                    5. clear /run/mountie/stage/7
+  last attempt      plan 6, 2026-01-31T11:58:20Z, 1m40s ago
+                    the helper ended with code 32
+                    1. stage: [helper_failed] mount.nfs4: -o password=*** access denied — 40 ms
+                    2. undo unstage: nothing is there — 1 ms
+
+History, newest first
+  2026-01-31T11:56:49Z  degraded → recovering (stale)
+    Reads fail with ESTALE and the probe agrees.
+  2026-01-31T11:56:48Z  suspect → degraded (stale)
+    Reads fail with ESTALE and the probe agrees.
+";
+    assert_eq!(described("models"), expected);
+}
+
+#[test]
+fn a_hung_volume_says_what_is_stuck_and_how_to_have_it_repaired() {
+    let text = described("scratch");
+    assert!(text.contains("  last good probe   never since the agent started\n"), "{text}");
+    assert!(text.contains("  stuck             a probe has not come back for 48s\n"), "{text}");
+    assert!(text.contains("  stack             2 mounts at this place; the topmost is judged\n"), "{text}");
+    assert!(text.contains("mountie probe scratch\n"), "{text}");
+}
+
+#[test]
+fn what_a_dry_run_would_do_is_told_step_by_step() {
+    let mut snapshot = sample_snapshot();
+    let volume = snapshot.volumes.iter_mut().find(|volume| volume.id.as_str() == "scratch").unwrap();
+    volume.due_plan = Some(mount_plan("scratch"));
+    let list = VolumeList::new(&snapshot);
+    let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
+    let text = render(&VolumeAnswer { at: list.at, volume, error: None });
+    let steps = "  would be done     by mount, in mode \"act\"
+                    1. mount filer1:/export/scratch (type nfs4) at /run/mountie/stage/7
+                    2. check that it answers, is new, and is the same volume\n";
+    assert!(text.contains(steps), "{text}");
+}
+
+#[test]
+fn advice_is_told_apart_from_the_verdict() {
+    let text = described("backup");
+    assert!(text.starts_with("backup is healthy since "), "{text}");
+    assert!(text.contains("  Also full: no space or quota is left;"), "{text}");
+    assert!(!text.contains("Zx9"), "{text}");
+}
+
+#[test]
+fn names_are_quoted_for_the_shell() {
+    assert_eq!(quoted("/mnt/a.b-c_1"), "/mnt/a.b-c_1");
+    assert_eq!(quoted("/mnt/it's \"x\""), "'/mnt/it'\\''s \"x\"'");
+}

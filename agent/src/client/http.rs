@@ -1,0 +1,91 @@
+//! Asks the agent: one request, one connection, a deadline for the whole.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::ClientError;
+use crate::export::view::ErrorBody;
+
+/// The agent answers from memory; more than this is a fault.
+pub(super) const WITHIN: Duration = Duration::from_secs(10);
+/// A probe has a deadline of its own, which the agent keeps; this lies beyond the longest.
+pub(super) const WITHIN_PROBE: Duration = Duration::from_secs(60);
+/// Beyond any sensible answer: ten thousand volumes with their histories.
+const LARGEST: usize = 256 << 20;
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+/// Asks for a path, whatever the status.
+pub(crate) async fn get(socket: &Path, path: &str, within: Duration) -> Result<Answer, ClientError> {
+    match timeout(within, exchange(socket, path)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ClientError::TimedOut { socket: socket.to_owned(), seconds: within.as_secs() }),
+    }
+}
+
+/// Asks for a path and reads its JSON. Statuses in `also` count as answers, others are what the agent refuses.
+pub(super) async fn get_json<T: DeserializeOwned>(
+    socket: &Path,
+    path: &str,
+    (within, also): (Duration, &[StatusCode]),
+) -> Result<(StatusCode, T), ClientError> {
+    let answer = get(socket, path, within).await?;
+    let not_understood = |source| ClientError::NotUnderstood { socket: socket.to_owned(), source };
+    if answer.status.is_success() || also.contains(&answer.status) {
+        let value = serde_json::from_slice(&answer.body).map_err(not_understood)?;
+        return Ok((answer.status, value));
+    }
+    let refused: ErrorBody = serde_json::from_slice(&answer.body).map_err(not_understood)?;
+    Err(ClientError::Refused { status: answer.status.as_u16(), error: refused.error, known: refused.known })
+}
+
+async fn exchange(socket: &Path, path: &str) -> Result<Answer, ClientError> {
+    let stream = UnixStream::connect(socket).await.map_err(|source| unreachable_agent(socket, source))?;
+    let broken = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Broken {
+        socket: socket.to_owned(),
+        source,
+    };
+    let handshake = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|source| broken(source.into()))?;
+    let request = Request::get(path)
+        .header(header::HOST, "mountie")
+        .body(Empty::<Bytes>::new())
+        .map_err(|source| broken(source.into()))?;
+    let ask = async {
+        let response = sender.send_request(request).await.map_err(|source| broken(source.into()))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LARGEST).collect().await.map_err(broken)?.to_bytes();
+        Ok(Answer { status, body })
+    };
+    // The connection does the work, the question waits for it; when the question is answered both end.
+    tokio::pin!(ask, connection);
+    tokio::select! {
+        answer = &mut ask => answer,
+        // The connection may end while the last of the answer waits to be picked up.
+        _ = &mut connection => ask.await,
+    }
+}
+
+fn unreachable_agent(socket: &Path, source: std::io::Error) -> ClientError {
+    let socket = socket.to_owned();
+    match source.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NoAgent { socket },
+        ErrorKind::PermissionDenied => ClientError::NotPermitted { socket },
+        _ => ClientError::Connect { socket, source },
+    }
+}

@@ -1,0 +1,196 @@
+//! `mountie status`: every volume in one line.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::table::Table;
+use super::{ClientError, Console, Output, age, http};
+use crate::exit_code::ExitCode;
+use crate::export::timestamp::Timestamp;
+use crate::export::view::{VolumeList, VolumeView};
+
+/// The pause between two pictures of `--watch`.
+const REDRAW: Duration = Duration::from_secs(1);
+/// Cursor home, then clear to the end: less flicker than clearing first.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// What was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StatusRequest {
+    /// How to print it.
+    pub output: Output,
+    /// Draw it again every second, until interrupted.
+    pub watch: bool,
+}
+
+/// Prints the status. Ends with 1 when any volume is sick.
+pub async fn status(socket: &Path, request: StatusRequest, console: &mut Console<'_>) -> ExitCode {
+    let result = if request.watch {
+        watch(socket, request.output, console).await
+    } else {
+        once(socket, request.output, console).await
+    };
+    console.end(result)
+}
+
+async fn once(socket: &Path, output: Output, console: &mut Console<'_>) -> Result<ExitCode, ClientError> {
+    let list = ask(socket).await?;
+    if !list.ready {
+        console.complain(&"the agent has started and not looked at every volume yet");
+    }
+    console.print(&picture(&list, output))?;
+    Ok(verdict(&list))
+}
+
+/// There must be an agent at first. After that only a failure to draw ends it: an agent that restarts comes back.
+async fn watch(socket: &Path, output: Output, console: &mut Console<'_>) -> Result<ExitCode, ClientError> {
+    ask(socket).await?;
+    // JSON is for programs, and so is a pipe: one picture after the other, no control sequences.
+    let plain = output == Output::Json || !std::io::stdout().is_terminal();
+    loop {
+        let text = match ask(socket).await {
+            Ok(list) => picture(&list, output),
+            Err(error) => format!("{error}\n"),
+        };
+        let frame = if plain { text } else { format!("{CLEAR}{text}") };
+        console.print(&frame)?;
+        sleep(REDRAW).await;
+    }
+}
+
+async fn ask(socket: &Path) -> Result<VolumeList, ClientError> {
+    let (_, list) = http::get_json(socket, "/api/v1/volumes", (http::WITHIN, &[])).await?;
+    Ok(list)
+}
+
+fn verdict(list: &VolumeList) -> ExitCode {
+    if list.volumes.iter().any(|volume| volume.sick) { ExitCode::FoundSick } else { ExitCode::Ok }
+}
+
+/// What is printed.
+fn picture(list: &VolumeList, output: Output) -> String {
+    match output {
+        Output::Json => json(list),
+        Output::Table | Output::Wide if list.volumes.is_empty() => {
+            "no volume is watched; name one in the configuration, or mount one that discovery takes in\n"
+                .to_owned()
+        }
+        Output::Table => table(list),
+        Output::Wide => wide(list),
+    }
+}
+
+/// Indented, with a last line end.
+pub(super) fn json(value: &impl serde::Serialize) -> String {
+    // The views hold nothing that JSON cannot: string keys and finite numbers.
+    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn table(list: &VolumeList) -> String {
+    let mut table =
+        Table::new(&["VOLUME", "STATE", "REASON", "SINCE", "MOUNTPOINT", "TYPE", "ERRORS", "LAST OK"]);
+    for volume in &list.volumes {
+        table.row(columns(list.at, volume));
+    }
+    table.render()
+}
+
+fn wide(list: &VolumeList) -> String {
+    let mut table = Table::new(&[
+        "VOLUME",
+        "STATE",
+        "REASON",
+        "SINCE",
+        "MOUNTPOINT",
+        "TYPE",
+        "ERRORS",
+        "LAST OK",
+        "SOURCE",
+        "DEVICE",
+        "MODE",
+        "MESSAGE",
+    ]);
+    for volume in &list.volumes {
+        let [id, state, reason, since, mountpoint, fstype, errors, last_ok] = columns(list.at, volume);
+        let device = volume.device.clone().unwrap_or_default();
+        let (source, mode, message) = (volume.source.clone(), volume.mode.clone(), volume.message.clone());
+        table.row([
+            id, state, reason, since, mountpoint, fstype, errors, last_ok, source, device, mode, message,
+        ]);
+    }
+    table.render()
+}
+
+fn columns(at: Timestamp, volume: &VolumeView) -> [String; 8] {
+    let errors: u64 = volume.errors.iter().map(|error| error.count).sum();
+    let last_ok = match volume.last_ok {
+        Some(time) => format!("{} ago", age::span(at.since(time))),
+        None => "never".to_owned(),
+    };
+    [
+        volume.id.clone(),
+        volume.state.clone(),
+        reason_and_advice(volume),
+        age::span(at.since(volume.since)),
+        volume.mountpoint.clone(),
+        volume.fstype.clone(),
+        errors.to_string(),
+        last_ok,
+    ]
+}
+
+/// The reason; advice after it in brackets, because it is none.
+fn reason_and_advice(volume: &VolumeView) -> String {
+    let advice = (!volume.advice.is_empty()).then(|| format!("({})", volume.advice.join(",")));
+    volume.reason.iter().cloned().chain(advice).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::sample::sample_snapshot;
+
+    #[test]
+    fn the_table_shows_every_volume_in_one_line() {
+        let list = VolumeList::new(&sample_snapshot());
+        let expected = "\
+VOLUME               STATE       REASON  SINCE   MOUNTPOINT           TYPE        ERRORS  LAST OK
+/mnt/caf\\xe9 \"日本\"  healthy     -       15m00s  /mnt/caf\\xe9 \"日本\"  nfs4        0       5s ago
+backup               healthy     (full)  15m00s  /mnt/backup          fuse.davfs  0       5s ago
+models               recovering  stale   3m12s   /mnt/models          nfs4        17      3m20s ago
+scratch              degraded    hung    45s     /mnt/scratch         nfs4        0       never
+";
+        assert_eq!(picture(&list, Output::Table), expected);
+        assert_eq!(verdict(&list), ExitCode::FoundSick);
+    }
+
+    #[test]
+    fn the_wide_table_adds_source_device_mode_and_message() {
+        let mut list = VolumeList::new(&sample_snapshot());
+        list.volumes.retain(|volume| volume.id == "backup");
+        let expected = "\
+VOLUME  STATE    REASON  SINCE   MOUNTPOINT   TYPE        ERRORS  LAST OK  SOURCE                        DEVICE  MODE     MESSAGE
+backup  healthy  (full)  15m00s  /mnt/backup  fuse.davfs  0       5s ago   https://ann:***@dav.example/  0:77    observe  The last probe was good.
+";
+        assert_eq!(picture(&list, Output::Wide), expected);
+        assert_eq!(verdict(&list), ExitCode::Ok);
+    }
+
+    #[test]
+    fn json_is_the_answer_of_the_api() {
+        let list = VolumeList::new(&sample_snapshot());
+        assert_eq!(serde_json::from_str::<VolumeList>(&picture(&list, Output::Json)).unwrap(), list);
+    }
+
+    #[test]
+    fn without_volumes_there_is_a_hint() {
+        let mut list = VolumeList::new(&sample_snapshot());
+        list.volumes.clear();
+        assert!(picture(&list, Output::Table).starts_with("no volume is watched"));
+    }
+}

@@ -1,0 +1,186 @@
+//! The commands against a real router on a real unix socket, with a fixed snapshot.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::verdict::HealthState;
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::status::StatusRequest;
+use super::{ClientError, Console, Output, describe, doctor, probe, status};
+use crate::exit_code::ExitCode;
+use crate::export::http::{Api, listen, router};
+use crate::export::metrics::Metrics;
+use crate::export::sample::{quiet_volume, sample_host, sample_snapshot};
+use crate::export::view::VolumeList;
+use crate::export::{Command, Snapshot};
+
+/// An agent that knows one snapshot and answers each order for a probe with what it knows.
+struct FixedAgent {
+    directory: tempfile::TempDir,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl FixedAgent {
+    async fn start(snapshot: Snapshot) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let volumes = snapshot.volumes.clone();
+        let (_, snapshots) = watch::channel(Arc::new(snapshot));
+        let (commands, mut orders) = mpsc::channel(8);
+        let api = Api {
+            snapshots,
+            metrics: Metrics::new().unwrap(),
+            commands,
+            host: sample_host(),
+            check_deadline: Duration::from_secs(4),
+        };
+        let listener = listen::bind_unix(&directory.path().join("run/mountie.sock")).await.unwrap();
+        let serving = tokio::spawn(async move {
+            listen::serve_unix(listener, router(api)).await;
+        });
+        let answering = tokio::spawn(async move {
+            while let Some(Command::ProbeNow { volume, done }) = orders.recv().await {
+                let _ = done.send(volumes.iter().find(|known| known.id == volume).cloned());
+            }
+        });
+        Self { directory, tasks: vec![serving, answering] }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("run/mountie.sock")
+    }
+}
+
+impl Drop for FixedAgent {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Runs a command and returns its code, output and complaints.
+async fn run(act: impl AsyncFnOnce(&mut Console<'_>) -> ExitCode) -> (ExitCode, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = act(&mut Console { out: &mut out, err: &mut err }).await;
+    (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+}
+
+fn json() -> StatusRequest {
+    StatusRequest { output: Output::Json, watch: false }
+}
+
+#[tokio::test]
+async fn status_finds_the_sick_and_prints_the_same_json_as_the_api() {
+    let agent = FixedAgent::start(sample_snapshot()).await;
+    let (code, out, err) = run(async |console| status(&agent.socket(), json(), console).await).await;
+    assert_eq!((code, err.as_str()), (ExitCode::FoundSick, ""));
+    let list: VolumeList = serde_json::from_str(&out).unwrap();
+    assert_eq!(list, VolumeList::new(&sample_snapshot()));
+}
+
+#[tokio::test]
+async fn status_is_content_when_all_are_healthy_and_says_when_it_is_early() {
+    let snapshot = Snapshot { volumes: vec![quiet_volume("a")], ready: false, ..sample_snapshot() };
+    let agent = FixedAgent::start(snapshot).await;
+    let (code, out, err) =
+        run(async |console| status(&agent.socket(), StatusRequest::default(), console).await).await;
+    assert_eq!(code, ExitCode::Ok);
+    assert!(out.lines().nth(1).unwrap().starts_with("a       healthy"), "{out}");
+    assert!(err.contains("not looked at every volume yet"), "{err}");
+}
+
+#[tokio::test]
+async fn volumes_are_found_by_awkward_names_and_by_mount_points() {
+    let agent = FixedAgent::start(sample_snapshot()).await;
+    for name in ["/mnt/caf\\xe9 \"日本\"", "backup", "/mnt/backup"] {
+        let (code, out, err) =
+            run(async |console| describe(&agent.socket(), name, Output::Table, console).await).await;
+        assert_eq!((code, err.as_str()), (ExitCode::Ok, ""), "{name}");
+        assert!(out.contains("is healthy since"), "{out}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_name_is_a_usage_error_that_lists_the_right_ones() {
+    let agent = FixedAgent::start(sample_snapshot()).await;
+    let (code, out, err) =
+        run(async |console| describe(&agent.socket(), "modles", Output::Table, console).await).await;
+    assert_eq!((code, out.as_str()), (ExitCode::Usage, ""));
+    assert!(err.starts_with("mountie: there is no volume `modles`; there is: "), "{err}");
+    assert!(err.contains("backup, models, scratch"), "{err}");
+}
+
+#[tokio::test]
+async fn probe_tells_the_healthy_from_the_sick_and_the_stuck() {
+    let agent = FixedAgent::start(sample_snapshot()).await;
+    let (code, out, _) =
+        run(async |console| probe(&agent.socket(), "backup", Output::Table, console).await).await;
+    assert_eq!(code, ExitCode::Ok);
+    assert!(out.starts_with("backup is healthy\n"), "{out}");
+    let (code, out, _) =
+        run(async |console| probe(&agent.socket(), "scratch", Output::Table, console).await).await;
+    assert_eq!(code, ExitCode::FoundSick);
+    assert!(out.contains("the probe has not answered within 4 s"), "{out}");
+    let (code, out, _) =
+        run(async |console| probe(&agent.socket(), "models", Output::Json, console).await).await;
+    assert_eq!(code, ExitCode::FoundSick);
+    assert!(out.contains("\"state\": \"recovering\""), "{out}");
+}
+
+#[tokio::test]
+async fn doctor_prints_what_the_agent_has() {
+    let agent = FixedAgent::start(sample_snapshot()).await;
+    let (code, out, _) = run(async |console| doctor(&agent.socket(), Output::Table, console).await).await;
+    assert_eq!(code, ExitCode::Ok);
+    assert!(out.contains("as the running agent has it") && out.contains("load: EPERM"), "{out}");
+}
+
+#[tokio::test]
+async fn without_an_agent_the_message_says_how_to_start_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let absent = directory.path().join("mountie.sock");
+    // A dead agent leaves its socket behind: nobody listens on this one.
+    let left_behind = directory.path().join("left.sock");
+    drop(UnixListener::bind(&left_behind).unwrap());
+    for socket in [absent.as_path(), left_behind.as_path()] {
+        let (code, out, err) = run(async |console| status(socket, json(), console).await).await;
+        assert_eq!((code, out.as_str()), (ExitCode::Unavailable, ""));
+        let expected =
+            format!("mountie: no agent answers at {}; start it with `mountie run`\n", socket.display());
+        assert_eq!(err, expected);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_says_nothing_is_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("mountie.sock");
+    let _silent = UnixListener::bind(&socket).unwrap();
+    let error = super::http::get(&socket, "/", Duration::from_millis(20)).await.unwrap_err();
+    assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
+    assert_eq!(error.exit_code(), ExitCode::Unavailable);
+}
+
+#[tokio::test]
+async fn a_reader_that_has_left_is_no_failure() {
+    struct Left;
+    impl std::io::Write for Left {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut snapshot = sample_snapshot();
+    snapshot.volumes.iter_mut().for_each(|volume| volume.condition.state = HealthState::Healthy);
+    let agent = FixedAgent::start(snapshot).await;
+    let watch = StatusRequest { output: Output::Table, watch: true };
+    let mut err = Vec::new();
+    let socket: &Path = &agent.socket();
+    // Also the end of `--watch`: it would redraw for ever otherwise.
+    let code = status(socket, watch, &mut Console { out: &mut Left, err: &mut err }).await;
+    assert_eq!((code, err.len()), (ExitCode::Ok, 0));
+}

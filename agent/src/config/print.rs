@@ -1,0 +1,120 @@
+//! The effective configuration as a file: every key that has a value, and what it parses to is the same.
+
+use std::fmt::Write;
+
+use agent_core::path::escape;
+use agent_core::policy::Policy;
+use agent_core::volume::{Method, Selector, VolumeSpec, Watch};
+
+use super::Config;
+use super::scalar::{word, written};
+
+/// The text of the file. Writing to a string cannot fail, hence the ignored results.
+pub(super) fn to_toml(config: &Config) -> String {
+    let mut out = String::new();
+    let agent = &config.agent;
+    let _ = writeln!(out, "[agent]");
+    let listen = agent.listen.map(|address| address.to_string()).unwrap_or_default();
+    line(&mut out, "listen", &quoted(&listen));
+    line(&mut out, "socket", &quoted(&agent.socket.to_string_lossy()));
+    line(&mut out, "state_dir", &quoted(&agent.state_dir.to_string_lossy()));
+    let namespace = agent.mount_namespace.as_path().to_string_lossy();
+    line(&mut out, "mount_namespace", &quoted(&namespace));
+    line(&mut out, "log_format", &quoted(word(agent.log_format)));
+    let _ = writeln!(out, "\n[kernel]");
+    line(&mut out, "family", &quoted(word(config.kernel.family)));
+    policy(&mut out, &config.policy);
+    out
+}
+
+fn policy(out: &mut String, policy: &Policy) {
+    let _ = writeln!(out, "\n[defaults]");
+    watch(out, &policy.defaults);
+    let _ = writeln!(out, "\n[discovery]");
+    line(out, "enabled", &policy.discovery.enabled.to_string());
+    line(out, "include", &selectors(&policy.discovery.include));
+    line(out, "exclude", &selectors(&policy.discovery.exclude));
+    for spec in &policy.volumes {
+        volume(out, spec);
+    }
+}
+
+fn volume(out: &mut String, spec: &VolumeSpec) {
+    let _ = writeln!(out, "\n[[volume]]");
+    line(out, "name", &quoted(spec.id.as_str()));
+    line(out, "mountpoint", &quoted(&spec.mountpoint.to_string()));
+    if let Some(source) = &spec.source {
+        line(out, "source", &quoted(&escape(source)));
+    }
+    if let Some(fstype) = &spec.fstype {
+        line(out, "fstype", &quoted(fstype));
+    }
+    line(out, "options", &list(&spec.options));
+    watch(out, &spec.watch);
+    if let Some(sentinel) = &spec.sentinel {
+        let content = sentinel.content.as_ref().map(|content| {
+            // It came from a TOML string, so it is UTF-8.
+            format!(", content = {}", quoted(&String::from_utf8_lossy(content)))
+        });
+        let path = quoted(&sentinel.path.to_string());
+        line(out, "sentinel", &format!("{{ path = {path}{} }}", content.unwrap_or_default()));
+    }
+    line(out, "write_probe", &spec.write_probe.to_string());
+    let identity = [("uuid", &spec.identity.uuid), ("fsid", &spec.identity.fsid)];
+    let identity: Vec<String> = identity
+        .into_iter()
+        .filter_map(|(key, value)| value.as_ref().map(|value| format!("{key} = {}", quoted(value))))
+        .collect();
+    if !identity.is_empty() {
+        line(out, "identity", &format!("{{ {} }}", identity.join(", ")));
+    }
+    let _ = writeln!(out, "[volume.repair]");
+    match &spec.repair.method {
+        Method::Mount => line(out, "method", "\"mount\""),
+        Method::Command(argv) => {
+            line(out, "method", "\"command\"");
+            line(out, "command", &list(argv));
+        }
+    }
+    line(out, "timeout", &quoted(&written(spec.repair.timeout)));
+    line(out, "max_attempts", &spec.repair.max_attempts.to_string());
+    // Fixed until this version knows more.
+    line(out, "swap_consumers", "false");
+    line(out, "delete_pods", "false");
+}
+
+fn watch(out: &mut String, watch: &Watch) {
+    line(out, "mode", &quoted(word(watch.mode)));
+    line(out, "interval", &quoted(&written(watch.interval)));
+    line(out, "deadline", &quoted(&written(watch.deadline)));
+    line(out, "failures", &watch.failures.to_string());
+}
+
+fn selectors(selectors: &[Selector]) -> String {
+    let tables: Vec<String> = selectors.iter().map(selector).collect();
+    format!("[{}]", tables.join(", "))
+}
+
+fn selector(selector: &Selector) -> String {
+    let keys =
+        [("fstype", &selector.fstype), ("mountpoint", &selector.mountpoint), ("source", &selector.source)];
+    let keys: Vec<String> = keys
+        .into_iter()
+        .filter_map(|(key, glob)| glob.as_ref().map(|glob| format!("{key} = {}", quoted(glob))))
+        .collect();
+    format!("{{ {} }}", keys.join(", "))
+}
+
+fn list(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    format!("[{}]", words.join(", "))
+}
+
+fn line(out: &mut String, key: &str, value: &str) {
+    let _ = writeln!(out, "{key} = {value}");
+}
+
+/// A TOML string, with whatever quotes it needs.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}

@@ -1,0 +1,157 @@
+//! From the shape of the file to a `Config`: defaults, and the rules that need more than one key.
+//!
+//! A deadline longer than the interval is allowed: at most one probe is outstanding per superblock, so the
+//! next one waits.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use agent_core::path::BytePath;
+use agent_core::policy::{Policy, Thresholds};
+use agent_core::volume::{Discovery, Mode, Selector, VolumeSpec, Watch};
+
+use super::error::{Place, Problem};
+use super::raw::{RawAgent, RawConfig, RawDiscovery, RawSelector, RawVolume, RawWatch};
+use super::reader::{Document, Given};
+use super::{AgentConfig, Config, KernelConfig, show, volume};
+
+/// Fills in defaults and notes what is wrong. The result counts only when nothing was noted.
+pub(super) fn config(raw: RawConfig, document: &Document<'_>) -> Config {
+    let agent = agent(raw.agent);
+    let defaults = watch(raw.defaults, &Watch::default());
+    let discovery = discovery(raw.discovery, document);
+    let stage_root = agent.stage_root();
+    let mut volumes = Vec::new();
+    let mut seen = Seen::default();
+    for raw in raw.volumes {
+        seen.check(&raw, document);
+        let place = mountpoint_place(&raw);
+        let Some(spec) = volume::spec(raw, &defaults, document) else { continue };
+        check_own_places(&spec, &place, &agent, document);
+        volumes.push(spec);
+    }
+    let kernel = KernelConfig { family: raw.family.value().unwrap_or_default() };
+    let thresholds = Thresholds::default();
+    Config {
+        agent,
+        kernel,
+        policy: Policy { volumes, discovery, defaults, stage_root: bytes(&stage_root), thresholds },
+    }
+}
+
+/// `[agent]` with its defaults.
+pub(super) fn agent(raw: RawAgent) -> AgentConfig {
+    let default = AgentConfig::default();
+    AgentConfig {
+        listen: raw.listen.value().map_or(default.listen, |listen| listen.0),
+        socket: raw.socket.value().map_or(default.socket, |path| path.0),
+        state_dir: raw.state_dir.value().map_or(default.state_dir, |path| path.0),
+        mount_namespace: raw.mount_namespace.value().unwrap_or(default.mount_namespace),
+        log_format: raw.log_format.value().unwrap_or(default.log_format),
+    }
+}
+
+/// Timing and mode: what is given here, else what was given above.
+pub(super) fn watch(raw: RawWatch, above: &Watch) -> Watch {
+    Watch {
+        mode: raw.mode.value().unwrap_or(above.mode),
+        interval: raw.interval.value().map_or(above.interval, |interval| interval.0),
+        deadline: raw.deadline.value().map_or(above.deadline, |deadline| deadline.0),
+        failures: raw.failures.value().map_or(above.failures, |failures| failures.0),
+    }
+}
+
+fn discovery(raw: RawDiscovery, document: &Document<'_>) -> Discovery {
+    let selectors = |raw: Vec<RawSelector>| raw.into_iter().map(|raw| selector(raw, document)).collect();
+    Discovery {
+        enabled: raw.enabled.value().unwrap_or(Discovery::default().enabled),
+        include: selectors(raw.include),
+        exclude: selectors(raw.exclude),
+    }
+}
+
+fn selector(raw: RawSelector, document: &Document<'_>) -> Selector {
+    let nothing = raw.fstype.missing().is_some()
+        && raw.mountpoint.missing().is_some()
+        && raw.source.missing().is_some();
+    if nothing {
+        let why = "a selector without a key would match every mount; write fstype, mountpoint or source";
+        document.report(raw.place, Problem::Missing { why: why.to_owned() });
+    }
+    Selector {
+        fstype: raw.fstype.value().map(|glob| glob.0),
+        mountpoint: raw.mountpoint.value().map(|glob| glob.0),
+        source: raw.source.value().map(|glob| glob.0),
+    }
+}
+
+/// Names and mount points that were met, with the key that had them first.
+#[derive(Default)]
+struct Seen {
+    names: BTreeMap<String, Place>,
+    mountpoints: BTreeMap<BytePath, Place>,
+}
+
+impl Seen {
+    fn check(&mut self, raw: &RawVolume, document: &Document<'_>) {
+        if let Given::Is(name, place) = &raw.name {
+            first(&mut self.names, name.0.clone(), place, show::text(&name.0), document);
+        }
+        if let Given::Is(path, place) = &raw.mountpoint {
+            first(&mut self.mountpoints, path.0.clone(), place, format!("\"{}\"", path.0), document);
+        }
+    }
+}
+
+fn first<K: Ord>(
+    seen: &mut BTreeMap<K, Place>,
+    key: K,
+    place: &Place,
+    found: String,
+    document: &Document<'_>,
+) {
+    if let Some(first) = seen.get(&key) {
+        let first = first.key().to_owned();
+        document.report(place.clone(), Problem::Duplicate { found, first });
+    } else {
+        seen.insert(key, place.clone());
+    }
+}
+
+fn mountpoint_place(raw: &RawVolume) -> Place {
+    match &raw.mountpoint {
+        Given::Is(_, place) | Given::Absent(place) => place.clone(),
+        Given::Broken => Place::new("", None),
+    }
+}
+
+/// The agent cannot repair what it stands on, and its stage is not for volumes.
+fn check_own_places(spec: &VolumeSpec, place: &Place, agent: &AgentConfig, document: &Document<'_>) {
+    let found = || format!("\"{}\"", spec.mountpoint);
+    let stage = bytes(&agent.stage_root());
+    if spec.mountpoint.is_within(&stage) {
+        let why =
+            format!("which lies in {stage}, where the agent makes its own mounts; choose another place");
+        document.report(place.clone(), Problem::Conflict { found: found(), why });
+        return;
+    }
+    let repairs = matches!(spec.watch.mode, Mode::Act | Mode::DryRun);
+    if !repairs || spec.mountpoint.as_bytes() == b"/" {
+        return;
+    }
+    let own = [("agent.state_dir", agent.state_dir.as_path()), ("agent.socket", agent.socket.as_path())];
+    for (key, path) in own {
+        if bytes(path).is_within(&spec.mountpoint) {
+            let why = format!(
+                "which holds {key} ({}); the agent cannot repair what it stands on: move {key}, or use mode = \"observe\"",
+                path.display()
+            );
+            document.report(place.clone(), Problem::Conflict { found: found(), why });
+        }
+    }
+}
+
+fn bytes(path: &Path) -> BytePath {
+    use std::os::unix::ffi::OsStrExt;
+    BytePath::new(path.as_os_str().as_bytes())
+}

@@ -1,0 +1,119 @@
+//! What happens, for the log: constant messages, data in fields. Each thing is told once, here; repeated
+//! failures are counted by the metrics and not logged.
+//!
+//! Levels: `error` when the agent gives up on a volume, `warn` when a volume got worse or a repair failed,
+//! `info` for every other transition and every repair, `debug` for the steps of a repair, which may name files. The
+//! step at which a repair failed stands in its warning.
+
+use agent_core::engine::{Note, Transition};
+use agent_core::observation::PlanReport;
+use agent_core::remediation::{Outcome, Plan};
+use agent_core::verdict::{HealthState, Reason};
+use tracing::{debug, error, info, warn};
+
+use super::words;
+use agent_core::secret::hide;
+
+/// A condition changed.
+pub fn log_transition(transition: &Transition) {
+    let volume = transition.volume.as_str();
+    let (from, to) = (transition.from.label(), transition.to.label());
+    let reason = transition.reason.map(Reason::label);
+    let detail = hide(&transition.message);
+    match (transition.from.is_sick(), transition.to) {
+        (_, HealthState::Quarantined) => {
+            error!(volume, from, to, reason, detail, "Giving up on the volume, a person must act");
+        }
+        (false, HealthState::Degraded | HealthState::Recovering) => {
+            let detection_seconds =
+                transition.evidence_at.map(|evidence| transition.at.since(evidence).as_secs_f64());
+            warn!(volume, from, to, reason, detection_seconds, detail, "Volume is sick");
+        }
+        // A repair that did not help, or another reason than before.
+        (true, HealthState::Degraded) => warn!(volume, from, to, reason, detail, "Volume is still sick"),
+        (true, HealthState::Recovering) => {
+            info!(volume, from, to, reason, detail, "Volume is being repaired")
+        }
+        (true, HealthState::Probation | HealthState::Healthy) => {
+            info!(volume, from, to, reason, detail, "Volume answers again");
+        }
+        (true, HealthState::Unknown | HealthState::Suspect) | (false, _) => {
+            info!(volume, from, to, reason, detail, "Volume changed its state");
+        }
+    }
+}
+
+/// A plan begins.
+pub fn log_plan_started(plan: &Plan) {
+    info!(
+        plan = plan.id.0,
+        volume = plan.volume.as_str(),
+        reason = plan.reason.map(Reason::label),
+        method = words::plan_method(plan),
+        mountpoint = %plan.mountpoint,
+        old_superblock = plan.old.map(tracing::field::display),
+        "Repair started"
+    );
+    log_actions(plan);
+}
+
+/// A plan was made that the mode only tells about.
+pub fn log_plan_would_run(plan: &Plan) {
+    info!(
+        plan = plan.id.0,
+        volume = plan.volume.as_str(),
+        reason = plan.reason.map(Reason::label),
+        method = words::plan_method(plan),
+        mountpoint = %plan.mountpoint,
+        "Repair is due, not carried out in mode dry-run"
+    );
+    log_actions(plan);
+}
+
+/// A plan ended.
+pub fn log_plan_finished(plan: &Plan, report: &PlanReport) {
+    let volume = plan.volume.as_str();
+    let reason = plan.reason.map(Reason::label);
+    let method = words::plan_method(plan);
+    let outcome = report.outcome.label();
+    let took_seconds = report.took.as_secs_f64();
+    let gap_seconds = report.gap.map(|gap| gap.as_secs_f64());
+    let plan = report.id.0;
+    if report.outcome.is_success() {
+        info!(plan, volume, reason, method, outcome, took_seconds, gap_seconds, "Repair finished");
+    } else {
+        let errno = match &report.outcome {
+            Outcome::Failed(errno) => Some(tracing::field::display(errno)),
+            _ => None,
+        };
+        let detail = words::outcome_sentence(&report.outcome);
+        let step = words::failed_step(report);
+        warn!(
+            plan,
+            volume, reason, method, outcome, errno, took_seconds, gap_seconds, detail, step, "Repair failed"
+        );
+    }
+    for (number, step) in (1_u64..).zip(&report.steps) {
+        debug!(plan, volume, number, step = hide(step), "Step of the repair");
+    }
+}
+
+/// Something odd or notable.
+pub fn log_note(note: &Note) {
+    info!(volume = note.volume.as_ref().map(|volume| volume.as_str()), detail = hide(&note.text), "Note");
+}
+
+fn log_actions(plan: &Plan) {
+    for (number, action) in (1_u64..).zip(&plan.actions) {
+        debug!(
+            plan = plan.id.0,
+            volume = plan.volume.as_str(),
+            number,
+            step = words::action_sentence(action, plan),
+            "Step of the plan"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

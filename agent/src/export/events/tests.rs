@@ -1,0 +1,95 @@
+//! The log lines, read back through a subscriber.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::engine::Transition;
+use agent_core::errno::Errno;
+use agent_core::id::PlanId;
+use agent_core::observation::PlanReport;
+use agent_core::remediation::Outcome;
+use agent_core::verdict::HealthState;
+use tracing::Level;
+
+use super::super::sample::{detection, mount_plan, seconds};
+use super::{log_plan_finished, log_plan_started, log_transition};
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What `act` logs at `level` and above.
+fn logged(level: Level, act: impl FnOnce()) -> String {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .without_time()
+        .with_target(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, act);
+    String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+}
+
+#[test]
+fn a_fall_is_a_warning_with_the_detection_time() {
+    let fall = detection("models", seconds(10), Some(Duration::from_millis(250)));
+    let log = logged(Level::INFO, || log_transition(&fall));
+    assert!(
+        log.starts_with(" WARN Volume is sick volume=\"models\" from=\"suspect\" to=\"degraded\""),
+        "{log}"
+    );
+    assert!(log.contains("reason=\"stale\" detection_seconds=0.25"), "{log}");
+}
+
+#[test]
+fn giving_up_is_an_error_and_recovery_is_not() {
+    let step = |from, to| Transition { from, to, ..detection("models", seconds(10), None) };
+    let give_up = step(HealthState::Recovering, HealthState::Quarantined);
+    assert!(logged(Level::INFO, || log_transition(&give_up)).starts_with("ERROR Giving up"));
+    let recovery = step(HealthState::Recovering, HealthState::Probation);
+    assert!(logged(Level::INFO, || log_transition(&recovery)).starts_with(" INFO Volume answers again"));
+}
+
+#[test]
+fn secrets_and_steps_do_not_reach_the_log_above_debug() {
+    let mut transition = detection("models", seconds(10), None);
+    transition.message = "mount of https://u:Zx9@dav.example/ failed".to_owned();
+    let report = PlanReport {
+        id: PlanId(7),
+        outcome: Outcome::Failed(Errno(5)),
+        steps: vec![
+            "check: made /run/secret-place — 1 ms".to_owned(),
+            format!("stage: [failed] mount -o password=Zx9: {} — 2 ms", "x".repeat(500)),
+            "undo unstage: [failed] cleared /run/secret-place — 1 ms".to_owned(),
+        ],
+        gap: None,
+        took: Duration::from_secs(2),
+    };
+    let act = || {
+        log_transition(&transition);
+        log_plan_started(&mount_plan("models"));
+        log_plan_finished(&mount_plan("models"), &report);
+    };
+    let log = logged(Level::INFO, act);
+    assert!(log.contains("WARN Repair failed plan=7"), "{log}");
+    assert!(log.contains("errno=EIO"), "{log}");
+    assert!(log.contains("step=\"stage: [failed] mount -o password=***"), "{log}");
+    assert!(log.contains(&"x".repeat(100)) && !log.contains(&"x".repeat(200)), "{log}");
+    assert!(!log.contains("Zx9") && !log.contains("secret-place"), "{log}");
+    let log = logged(Level::DEBUG, act);
+    assert!(!log.contains("Zx9") && log.contains("Step of the repair"), "{log}");
+}

@@ -1,0 +1,178 @@
+//! HTTP: metrics, liveness, the API and the status page.
+//!
+//! Everything is answered from the last snapshot; no handler touches a mount or waits for the event loop, but
+//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything.
+//!
+//! The same routes are served on TCP and on the unix socket; [`listen`] binds and serves them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::metrics::Metrics;
+use super::view::doctor::{DoctorReport, HostFacts};
+use super::view::{ErrorBody, EventList, VolumeList};
+use super::{Command, Snapshot, SnapshotReceiver, text};
+use crate::sys::clock;
+
+pub mod listen;
+
+mod check;
+mod page;
+mod volumes;
+
+/// The event loop publishes a snapshot at least every second; without one for this long it is dead or stuck.
+const ALIVE_WITHIN: Duration = Duration::from_secs(10);
+/// Requests that wait for probes at the same time. Each holds a connection and a place in the command queue.
+const CHECKS_AT_ONCE: usize = 16;
+/// Paths that are told to those who asked for another one.
+const PATHS: [&str; 8] = [
+    "/",
+    "/metrics",
+    "/healthz",
+    "/readyz",
+    "/api/v1/volumes",
+    "/api/v1/volumes/{id}",
+    "/api/v1/events",
+    "/api/v1/doctor",
+];
+
+/// What the routes need.
+#[derive(Clone, Debug)]
+pub struct Api {
+    /// What is shown.
+    pub snapshots: SnapshotReceiver,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// The way to the event loop.
+    pub commands: mpsc::Sender<Command>,
+    /// What `doctor` says about the host.
+    pub host: HostFacts,
+    /// How long `?check=true` waits: the longest deadline of any volume and a bit.
+    pub check_deadline: Duration,
+}
+
+/// What handlers share.
+#[derive(Debug)]
+struct Shared {
+    snapshots: SnapshotReceiver,
+    metrics: Metrics,
+    commands: mpsc::Sender<Command>,
+    host: HostFacts,
+    check_deadline: Duration,
+    /// A permit for each request that waits for probes.
+    checks: Semaphore,
+}
+
+impl Shared {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshots.borrow())
+    }
+}
+
+/// The routes. The result is cheap to clone and is served on as many listeners as there are.
+pub fn router(api: Api) -> Router {
+    let shared = Shared {
+        snapshots: api.snapshots,
+        metrics: api.metrics,
+        commands: api.commands,
+        host: api.host,
+        check_deadline: api.check_deadline.min(listen::LONGEST_CHECK),
+        checks: Semaphore::new(CHECKS_AT_ONCE),
+    };
+    Router::new()
+        .route("/", get(status_page))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(alive))
+        .route("/readyz", get(ready))
+        .route("/api/v1/volumes", get(volumes::list))
+        .route("/api/v1/volumes/{*id}", get(volumes::one))
+        .route("/api/v1/events", get(events))
+        .route("/api/v1/doctor", get(doctor))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(read_only)
+        .with_state(Arc::new(shared))
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let snapshot = shared.snapshot();
+    let metrics = shared.metrics.clone();
+    // Thousands of volumes take milliseconds to write; the thread of the event loop has better things to do.
+    match tokio::task::spawn_blocking(move || metrics.render(&snapshot)).await {
+        Ok(body) => ([(header::CONTENT_TYPE, text::CONTENT_TYPE)], body).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn alive(State(shared): State<Arc<Shared>>) -> Response {
+    match stalled_for(&shared.snapshot()) {
+        None => "ok\n".into_response(),
+        Some(age) => not_alive(age),
+    }
+}
+
+async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    let snapshot = shared.snapshot();
+    match stalled_for(&snapshot) {
+        Some(age) => not_alive(age),
+        None if snapshot.ready => "ready\n".into_response(),
+        None => {
+            (StatusCode::SERVICE_UNAVAILABLE, "not every volume has been looked at yet\n").into_response()
+        }
+    }
+}
+
+/// For how long the event loop has been silent, if that is too long.
+fn stalled_for(snapshot: &Snapshot) -> Option<Duration> {
+    let age = clock::now().since(snapshot.at);
+    (age > ALIVE_WITHIN).then_some(age)
+}
+
+fn not_alive(age: Duration) -> Response {
+    let text = format!("the event loop has been silent for {} s\n", age.as_secs());
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+async fn events(State(shared): State<Arc<Shared>>) -> Json<EventList> {
+    Json(EventList::new(&shared.snapshot()))
+}
+
+async fn doctor(State(shared): State<Arc<Shared>>) -> Json<DoctorReport> {
+    Json(DoctorReport::of_agent(&shared.host, &shared.snapshot()))
+}
+
+async fn status_page(State(shared): State<Arc<Shared>>) -> Response {
+    let snapshot = shared.snapshot();
+    let doctor = DoctorReport::of_agent(&shared.host, &snapshot);
+    let headers = [
+        // Nothing but the page itself and its own style, should anything ever slip through the escaping.
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, Html(page::page(&VolumeList::new(&snapshot), &doctor))).into_response()
+}
+
+async fn no_such_path(uri: Uri) -> Response {
+    let known = PATHS.map(str::to_owned).to_vec();
+    failure(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), known)
+}
+
+async fn read_only(method: Method) -> Response {
+    let error = format!("{method} is not offered: everything here is read with GET");
+    failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
+}
+
+fn failure(status: StatusCode, error: String, known: Vec<String>) -> Response {
+    (status, Json(ErrorBody { error, known })).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! The routes, asked over real sockets.
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::listen::{self, Limits, ListenError};
+use super::{Api, router};
+use crate::client::http::{Answer, get};
+use crate::export::metrics::{Metrics, strict};
+use crate::export::sample::{quiet_volume, sample_host, sample_snapshot};
+use crate::export::{Command, Snapshot};
+use crate::sys::clock;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A served router, and both ends behind it.
+struct Server {
+    directory: tempfile::TempDir,
+    publish: watch::Sender<Arc<Snapshot>>,
+    orders: Option<mpsc::Receiver<Command>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    async fn start(snapshot: Snapshot) -> Self {
+        Self::start_with(snapshot, Limits { head: PATIENCE, whole: PATIENCE, connections: 8 }).await
+    }
+
+    async fn start_with(snapshot: Snapshot, limits: Limits) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (publish, snapshots) = watch::channel(Arc::new(snapshot));
+        let (commands, orders) = mpsc::channel(64);
+        let api = Api {
+            snapshots,
+            metrics: Metrics::new().unwrap(),
+            commands,
+            host: sample_host(),
+            check_deadline: Duration::from_secs(1),
+        };
+        let listener = listen::bind_unix(&directory.path().join("s")).await.unwrap();
+        let serving = tokio::spawn(async move {
+            listen::serve(listener, router(api), limits).await;
+        });
+        Self { directory, publish, orders: Some(orders), tasks: vec![serving] }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("s")
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        get(&self.socket(), path, PATIENCE).await.unwrap()
+    }
+
+    /// Head and body as they come over the wire, up to the end of the connection.
+    async fn raw(&self, path: &str) -> String {
+        let mut stream = UnixStream::connect(self.socket()).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    async fn json(&self, path: &str) -> (StatusCode, Value) {
+        let answer = self.get(path).await;
+        (answer.status, serde_json::from_slice(&answer.body).unwrap())
+    }
+
+    /// Every order is answered with the volume in the state `answer` makes of it.
+    fn answer_orders(&mut self, answer: impl Fn(&mut agent_core::status::VolumeStatus) + Send + 'static) {
+        let mut orders = self.orders.take().unwrap();
+        let snapshots = self.publish.subscribe();
+        self.tasks.push(tokio::spawn(async move {
+            while let Some(Command::ProbeNow { volume, done }) = orders.recv().await {
+                let snapshot = Arc::clone(&snapshots.borrow());
+                let mut status = snapshot.volumes.iter().find(|known| known.id == volume).cloned();
+                status.iter_mut().for_each(&answer);
+                let _ = done.send(status);
+            }
+        }));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn fresh_snapshot() -> Snapshot {
+    Snapshot { at: clock::now(), wall: clock::wall(), ..sample_snapshot() }
+}
+
+#[tokio::test]
+async fn metrics_are_strict_text() {
+    let server = Server::start(sample_snapshot()).await;
+    let answer = server.get("/metrics").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert!(
+        server
+            .raw("/metrics")
+            .await
+            .contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n")
+    );
+    let series = strict::parse(std::str::from_utf8(&answer.body).unwrap()).unwrap();
+    assert!(series.keys().any(|(name, _)| name == "mountie_volume_state"));
+}
+
+#[tokio::test]
+async fn health_is_the_event_loop_and_readiness_is_the_first_look() {
+    let server = Server::start(fresh_snapshot()).await;
+    assert_eq!(server.get("/healthz").await.status, StatusCode::OK);
+    assert_eq!(server.get("/readyz").await.status, StatusCode::OK);
+    server.publish.send_replace(Arc::new(Snapshot { ready: false, ..fresh_snapshot() }));
+    assert_eq!(server.get("/healthz").await.status, StatusCode::OK);
+    assert_eq!(server.get("/readyz").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    let stalled = Snapshot { at: clock::now() - Duration::from_secs(11), ..fresh_snapshot() };
+    server.publish.send_replace(Arc::new(stalled));
+    assert_eq!(server.get("/healthz").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(server.get("/readyz").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    // A dead event loop does not take the last known state away.
+    assert_eq!(server.get("/api/v1/volumes").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_volume_is_found_by_name_place_and_path() {
+    let server = Server::start(sample_snapshot()).await;
+    let awkward = "/api/v1/volumes/%2Fmnt%2Fcaf%5Cxe9%20%22%E6%97%A5%E6%9C%AC%22";
+    for (path, id) in [
+        ("/api/v1/volumes/models", "models"),
+        ("/api/v1/volumes/mnt/models", "models"),
+        ("/api/v1/volumes//mnt/models", "models"),
+        ("/api/v1/volumes/%2Fmnt%2Fmodels", "models"),
+        (awkward, "/mnt/caf\\xe9 \"日本\""),
+    ] {
+        let (status, json) = server.json(path).await;
+        assert_eq!((status, json["id"].as_str()), (StatusCode::OK, Some(id)), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn errors_are_json_and_say_what_would_be_right() {
+    let server = Server::start(sample_snapshot()).await;
+    let (status, json) = server.json("/api/v1/volumes/nothing").await;
+    assert_eq!(
+        (status, json["error"].as_str()),
+        (StatusCode::NOT_FOUND, Some("there is no volume `nothing`"))
+    );
+    assert_eq!(json["known"].as_array().unwrap().len(), 4);
+    let (status, json) = server.json("/api/v2").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(json["known"].as_array().unwrap().contains(&"/metrics".into()));
+    for path in ["/api/v1/volumes?check=perhaps", "/api/v1/volumes/models?chekc=true", "/api/v1/volumes/%ff"]
+    {
+        let (status, json) = server.json(path).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}");
+        assert!(json["error"].is_string(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn doctor_and_events_are_served() {
+    let server = Server::start(sample_snapshot()).await;
+    let (_, json) = server.json("/api/v1/doctor").await;
+    assert_eq!(json["sources"][0]["state"], "degraded");
+    assert_eq!(json["programs"][1]["reason"], "load: EPERM");
+    assert_eq!(json["host"]["kernel_release"], "6.12.0-test");
+    let (_, json) = server.json("/api/v1/events").await;
+    assert_eq!(json["events"][0]["to"], "recovering");
+    let page = server.raw("/").await;
+    assert!(page.contains("\r\ncontent-type: text/html"), "{page}");
+    assert!(page.contains("\r\ncontent-security-policy: default-src 'none'"), "{page}");
+    assert!(page.contains("<!doctype html>"), "{page}");
+}
+
+#[tokio::test]
+async fn a_check_shows_what_the_probe_found() {
+    let mut server = Server::start(sample_snapshot()).await;
+    server.answer_orders(|volume| volume.condition.message = "looked".to_owned());
+    let (status, json) = server.json("/api/v1/volumes/models?check=true").await;
+    assert_eq!((status, json["message"].as_str()), (StatusCode::OK, Some("looked")));
+}
+
+#[tokio::test]
+async fn a_check_without_an_answer_shows_the_last_view_and_says_so() {
+    // The orders are never taken: a volume that hangs, or an event loop that does.
+    let server = Server::start(sample_snapshot()).await;
+    let (status, json) = server.json("/api/v1/volumes/models?check=true").await;
+    assert_eq!((status, json["state"].as_str()), (StatusCode::GATEWAY_TIMEOUT, Some("recovering")));
+    assert_eq!(json["error"], "the probe has not answered within 1 s");
+}
+
+#[tokio::test]
+async fn a_check_of_all_names_those_that_did_not_answer() {
+    let mut server = Server::start(sample_snapshot()).await;
+    server.answer_orders(|_| ());
+    let (status, json) = server.json("/api/v1/volumes?check=true").await;
+    assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(json["unanswered"], serde_json::json!(["scratch"]));
+    server.publish.send_replace(Arc::new(Snapshot { volumes: vec![quiet_volume("a")], ..sample_snapshot() }));
+    let (status, json) = server.json("/api/v1/volumes?check=true").await;
+    assert_eq!((status, json.get("unanswered")), (StatusCode::OK, None));
+}
+
+#[tokio::test]
+async fn clients_that_send_nothing_do_not_keep_others_out() {
+    let limits = Limits { head: Duration::from_millis(500), whole: PATIENCE, connections: 2 };
+    let server = Server::start_with(sample_snapshot(), limits).await;
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(UnixStream::connect(server.socket()).await.unwrap());
+    }
+    // Answered once those in front have been thrown out.
+    assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn clients_that_do_not_read_do_not_keep_others_out() {
+    let limits = Limits { head: PATIENCE, whole: Duration::from_secs(1), connections: 1 };
+    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
+    let server = Server::start_with(Snapshot { volumes: many, ..sample_snapshot() }, limits).await;
+    let mut lazy = UnixStream::connect(server.socket()).await.unwrap();
+    // The answer is larger than what the socket takes in without a reader.
+    lazy.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
+    let mut cut_off = String::new();
+    lazy.read_to_string(&mut cut_off).await.unwrap();
+    let (head, body) = cut_off.split_once("\r\n\r\n").unwrap();
+    let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    assert!(body.len() < promised.parse().unwrap(), "the lazy client got everything");
+}
+
+#[tokio::test]
+async fn tcp_is_read_only_and_answers_one_request_a_connection() {
+    let (_publish, snapshots) = watch::channel(Arc::new(sample_snapshot()));
+    let (commands, _orders) = mpsc::channel(1);
+    let metrics = Metrics::new().unwrap();
+    let api = Api { snapshots, metrics, commands, host: sample_host(), check_deadline: PATIENCE };
+    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        listen::serve_tcp(listener, router(api)).await;
+    });
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"POST /api/v1/volumes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    // Ends because the server closes.
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+    assert!(answer.contains("everything here is read with GET"), "{answer}");
+    let taken = listen::bind_tcp(&address.to_string()).await.unwrap_err();
+    assert!(matches!(taken, ListenError::AddressInUse { .. }));
+    assert!(taken.to_string().contains("set [agent] listen"), "{taken}");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn only_a_socket_that_nobody_answers_on_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new/mountie.sock");
+    let first = listen::bind_unix(&path).await.unwrap();
+    let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o600);
+    let error = listen::bind_unix(&path).await.unwrap_err();
+    assert!(matches!(error, ListenError::SocketInUse { .. }), "{error}");
+    drop(first);
+    assert!(std::fs::symlink_metadata(&path).unwrap().file_type().is_socket());
+    let second = listen::bind_unix(&path).await.unwrap();
+    let (accepted, connected) = tokio::join!(second.accept(), UnixStream::connect(&path));
+    assert!(accepted.is_ok() && connected.is_ok());
+    // Nothing but the socket is left.
+    assert_eq!(std::fs::read_dir(directory.path().join("new")).unwrap().count(), 1);
+
+    let file = directory.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    let error = listen::bind_unix(&file).await.unwrap_err();
+    assert!(matches!(error, ListenError::NotASocket { .. }), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+    let occupied = UnixListener::bind(directory.path().join("other")).unwrap();
+    assert!(matches!(
+        listen::bind_unix(&directory.path().join("other")).await.unwrap_err(),
+        ListenError::SocketInUse { .. }
+    ));
+    drop(occupied);
+}

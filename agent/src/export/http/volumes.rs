@@ -1,0 +1,117 @@
+//! `/api/v1/volumes` and `/api/v1/volumes/{id}`.
+
+use std::sync::Arc;
+
+use agent_core::id::VolumeId;
+use agent_core::status::VolumeStatus;
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::check::{self, Unchecked};
+use super::{Shared, Snapshot, failure};
+use crate::export::view::{VolumeAnswer, VolumeList, VolumeView};
+
+/// Names that an error lists at most.
+const NAMES_IN_AN_ERROR: usize = 100;
+
+/// The query of both paths.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    /// Probe first.
+    #[serde(default)]
+    check: bool,
+}
+
+/// Every volume; with `?check=true` after a probe of each.
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Response {
+    let Query(asked) = match asked {
+        Ok(asked) => asked,
+        Err(rejection) => return bad_request(&rejection.body_text()),
+    };
+    let mut unanswered = Vec::new();
+    if asked.check {
+        let volumes = shared.snapshot().volumes.iter().map(|volume| volume.id.clone()).collect();
+        match check::all(&shared, volumes).await {
+            Ok(missing) => unanswered = missing,
+            Err(unchecked) => return busy(unchecked),
+        }
+    }
+    let status = if unanswered.is_empty() { StatusCode::OK } else { StatusCode::GATEWAY_TIMEOUT };
+    let names = unanswered.iter().map(ToString::to_string).collect();
+    let list = VolumeList { unanswered: names, ..VolumeList::new(&shared.snapshot()) };
+    (status, Json(list)).into_response()
+}
+
+/// One volume; with `?check=true` after a probe of it.
+pub(super) async fn one(
+    State(shared): State<Arc<Shared>>,
+    id: Result<Path<String>, PathRejection>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Response {
+    let (id, asked) = match (id, asked) {
+        (Ok(Path(id)), Ok(Query(asked))) => (id, asked),
+        (Err(rejection), _) => return bad_request(&rejection.body_text()),
+        (_, Err(rejection)) => return bad_request(&rejection.body_text()),
+    };
+    let snapshot = shared.snapshot();
+    let Some(volume) = find(&snapshot, &id) else { return no_such_volume(&snapshot, &id) };
+    if !asked.check {
+        return answer(StatusCode::OK, &snapshot, volume, None);
+    }
+    let id = volume.id.clone();
+    match check::one(&shared, id.clone()).await {
+        Ok(checked) => {
+            // Its times are turned by the newest pairing of the clocks.
+            answer(StatusCode::OK, &shared.snapshot(), &checked, None)
+        }
+        Err(Unchecked::NoAnswer) => {
+            let newest = shared.snapshot();
+            let volume = newest.volumes.iter().find(|volume| volume.id == id).unwrap_or(volume);
+            let error =
+                format!("the probe has not answered within {} s", shared.check_deadline.as_secs_f64());
+            answer(StatusCode::GATEWAY_TIMEOUT, &newest, volume, Some(error))
+        }
+        Err(Unchecked::Vanished) => no_such_volume(&shared.snapshot(), id.as_str()),
+        Err(unchecked @ (Unchecked::TooMany | Unchecked::Stopping)) => busy(unchecked),
+    }
+}
+
+/// By name, by mount point, or by mount point without its first slash: `/api/v1/volumes/mnt/a`.
+fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Option<&'a VolumeStatus> {
+    let by_name = |name: &str| snapshot.volumes.iter().find(|volume| volume.id.as_str() == name);
+    let by_place =
+        |place: &str| snapshot.volumes.iter().find(|volume| volume.mountpoint.to_string() == place);
+    by_name(id).or_else(|| by_place(id)).or_else(|| {
+        let slashed = format!("/{id}");
+        by_name(&slashed).or_else(|| by_place(&slashed))
+    })
+}
+
+fn answer(status: StatusCode, snapshot: &Snapshot, volume: &VolumeStatus, error: Option<String>) -> Response {
+    let volume = VolumeView::new(volume, snapshot.clock());
+    (status, Json(VolumeAnswer { at: snapshot.timestamp(), volume, error })).into_response()
+}
+
+fn no_such_volume(snapshot: &Snapshot, id: &str) -> Response {
+    let ids = snapshot.volumes.iter().map(|volume: &VolumeStatus| -> &VolumeId { &volume.id });
+    let mut known: Vec<String> = ids.map(ToString::to_string).collect();
+    known.sort();
+    known.truncate(NAMES_IN_AN_ERROR);
+    failure(StatusCode::NOT_FOUND, format!("there is no volume `{id}`"), known)
+}
+
+fn bad_request(reason: &str) -> Response {
+    failure(StatusCode::BAD_REQUEST, format!("{reason}; the only parameter is check=true"), Vec::new())
+}
+
+fn busy(unchecked: Unchecked) -> Response {
+    failure(StatusCode::SERVICE_UNAVAILABLE, unchecked.to_string(), Vec::new())
+}

@@ -1,0 +1,273 @@
+//! The one table of metrics: name, kind, labels, stability, help. Sorted by name. What is not here is not
+//! exported, and a row that nobody fills does not compile.
+
+/// What a metric is to Prometheus.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Goes up and down.
+    Gauge,
+    /// Only goes up.
+    Counter,
+    /// Counts by size.
+    Histogram,
+}
+
+impl Kind {
+    /// The word of the text format.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Counter => "counter",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// How far a name may be relied on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stability {
+    /// Name and labels stay until the next major version.
+    Stable,
+    /// May change with any version; follows the kernel or the inside of the agent.
+    Internal,
+}
+
+/// The family of a row, for whoever fills it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    BuildInfo,
+    DetectionSeconds,
+    EbpfRecordsDropped,
+    MountEventsDropped,
+    MountStackDepth,
+    MountTableBadLines,
+    MountTableEntries,
+    MountTableScanSeconds,
+    ProbeAbandonedWorkers,
+    ProbeDurationSeconds,
+    ProbeInflight,
+    ProbeStuckSeconds,
+    ProbeTotal,
+    ProgramAttached,
+    RemediationDurationSeconds,
+    RemediationGapSeconds,
+    RemediationSuppressed,
+    RemediationTotal,
+    SourceUp,
+    StatePersistErrors,
+    VolumeConditionReason,
+    VolumeErrors,
+    VolumeInfo,
+    VolumeLastOk,
+    VolumeState,
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The name, with the prefix.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its labels, in order.
+    pub labels: &'static [&'static str],
+    /// How far it may be relied on.
+    pub stability: Stability,
+    /// One sentence.
+    pub help: &'static str,
+    pub(crate) family: Family,
+}
+
+const fn row(
+    family: Family,
+    name: &'static str,
+    (kind, stability): (Kind, Stability),
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Row {
+    Row { name, kind, labels, stability, help, family }
+}
+
+const STABLE_GAUGE: (Kind, Stability) = (Kind::Gauge, Stability::Stable);
+const STABLE_COUNTER: (Kind, Stability) = (Kind::Counter, Stability::Stable);
+const STABLE_HISTOGRAM: (Kind, Stability) = (Kind::Histogram, Stability::Stable);
+const INTERNAL_GAUGE: (Kind, Stability) = (Kind::Gauge, Stability::Internal);
+
+/// Every metric.
+pub const TABLE: &[Row] = &[
+    row(
+        Family::BuildInfo,
+        "mountie_build_info",
+        STABLE_GAUGE,
+        &["version"],
+        "Always 1; the version of the agent.",
+    ),
+    row(
+        Family::DetectionSeconds,
+        "mountie_detection_seconds",
+        STABLE_HISTOGRAM,
+        &[],
+        "Time from the first error in the kernel to the state degraded.",
+    ),
+    row(
+        Family::EbpfRecordsDropped,
+        "mountie_ebpf_records_dropped_total",
+        STABLE_COUNTER,
+        &[],
+        "Kernel records lost because a buffer or map was full; the counts of errors are not affected.",
+    ),
+    row(
+        Family::MountEventsDropped,
+        "mountie_mount_events_dropped_total",
+        STABLE_COUNTER,
+        &[],
+        "Mount events lost to an overflow of the kernel's queue; each overflow is followed by a full scan.",
+    ),
+    row(
+        Family::MountStackDepth,
+        "mountie_mount_stack_depth",
+        STABLE_GAUGE,
+        &["volume"],
+        "Mounts at exactly the volume's mount point; 0 when nothing is mounted there.",
+    ),
+    row(
+        Family::MountTableBadLines,
+        "mountie_mount_table_bad_lines_total",
+        STABLE_COUNTER,
+        &[],
+        "Lines of the mount table that could not be understood.",
+    ),
+    row(
+        Family::MountTableEntries,
+        "mountie_mount_table_entries",
+        STABLE_GAUGE,
+        &[],
+        "Mounts in the table at the last scan.",
+    ),
+    row(
+        Family::MountTableScanSeconds,
+        "mountie_mount_table_scan_seconds",
+        STABLE_GAUGE,
+        &[],
+        "Time that the last scan of the mount table took.",
+    ),
+    row(
+        Family::ProbeAbandonedWorkers,
+        "mountie_probe_abandoned_workers",
+        STABLE_GAUGE,
+        &[],
+        "Worker processes that missed their deadline and have not ended.",
+    ),
+    row(
+        Family::ProbeDurationSeconds,
+        "mountie_probe_duration_seconds",
+        STABLE_HISTOGRAM,
+        &["volume"],
+        "Time that probes took; one that missed its deadline counts with its deadline.",
+    ),
+    row(Family::ProbeInflight, "mountie_probe_inflight", STABLE_GAUGE, &[], "Probes that are out now."),
+    row(
+        Family::ProbeStuckSeconds,
+        "mountie_probe_stuck_seconds",
+        STABLE_GAUGE,
+        &["volume"],
+        "Age of a probe that missed its deadline and has not come back; 0 when there is none.",
+    ),
+    row(
+        Family::ProbeTotal,
+        "mountie_probe_total",
+        STABLE_COUNTER,
+        &["volume", "result"],
+        "Probes by result; not_run says nothing about the volume.",
+    ),
+    row(
+        Family::ProgramAttached,
+        "mountie_program_attached",
+        INTERNAL_GAUGE,
+        &["program", "family"],
+        "1 when the kernel program is attached.",
+    ),
+    row(
+        Family::RemediationDurationSeconds,
+        "mountie_remediation_duration_seconds",
+        STABLE_HISTOGRAM,
+        &["method"],
+        "Time that plans took, whatever their outcome.",
+    ),
+    row(
+        Family::RemediationGapSeconds,
+        "mountie_remediation_gap_seconds",
+        STABLE_HISTOGRAM,
+        &[],
+        "How long a mount point showed neither the old nor the new file system.",
+    ),
+    row(
+        Family::RemediationSuppressed,
+        "mountie_remediation_suppressed_total",
+        STABLE_COUNTER,
+        &["cause"],
+        "Plans that were made and not carried out.",
+    ),
+    row(
+        Family::RemediationTotal,
+        "mountie_remediation_total",
+        STABLE_COUNTER,
+        &["volume", "method", "outcome"],
+        "Plans that ended, by outcome; changed and already_so are successes.",
+    ),
+    row(
+        Family::SourceUp,
+        "mountie_source_up",
+        STABLE_GAUGE,
+        &["source"],
+        "1 when the source works, at least in part.",
+    ),
+    row(
+        Family::StatePersistErrors,
+        "mountie_state_persist_errors_total",
+        STABLE_COUNTER,
+        &[],
+        "Failures to write state; the agent goes on from memory.",
+    ),
+    row(
+        Family::VolumeConditionReason,
+        "mountie_volume_condition_reason",
+        STABLE_GAUGE,
+        &["volume", "reason"],
+        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle.",
+    ),
+    row(
+        Family::VolumeErrors,
+        "mountie_volume_errors_total",
+        STABLE_COUNTER,
+        &["volume", "errno", "op", "source"],
+        "Failed operations on the volume since the agent started; evidence, not a verdict.",
+    ),
+    row(
+        Family::VolumeInfo,
+        "mountie_volume_info",
+        STABLE_GAUGE,
+        &["volume", "mountpoint", "fstype", "device"],
+        "Always 1; what the volume is. The device is empty when nothing is mounted.",
+    ),
+    row(
+        Family::VolumeLastOk,
+        "mountie_volume_last_ok_timestamp_seconds",
+        STABLE_GAUGE,
+        &["volume"],
+        "When a probe was last good, since the epoch; 0 when none was since the agent started.",
+    ),
+    row(
+        Family::VolumeState,
+        "mountie_volume_state",
+        STABLE_GAUGE,
+        &["volume", "state"],
+        "1 for the state of the volume, 0 for every other state.",
+    ),
+];
+
+/// The row of a family, for those who need its name.
+pub(crate) fn row_of(family: Family) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.family == family)
+}

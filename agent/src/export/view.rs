@@ -1,0 +1,394 @@
+//! The shapes of the API: what JSON readers, the status page and the client get. Built from a [`Snapshot`] and
+//! nothing else. Fields may be added; none changes its meaning.
+
+use agent_core::engine::Transition;
+use agent_core::errno::Errno;
+use agent_core::observation::{Op, Source, Task};
+use agent_core::remediation::Plan;
+use agent_core::status::VolumeStatus;
+use agent_core::time::Monotonic;
+use agent_core::verdict::{Condition, Reason};
+use serde::{Deserialize, Serialize};
+
+use super::timestamp::{Timestamp, WallClock};
+use super::{Snapshot, words};
+use agent_core::secret::hide;
+
+pub mod doctor;
+
+/// Answer of `/api/v1/volumes`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct VolumeList {
+    /// The moment that is shown.
+    pub at: Timestamp,
+    /// Whether every volume has been looked at once since the agent started.
+    pub ready: bool,
+    /// Every volume, by name.
+    pub volumes: Vec<VolumeView>,
+    /// After `?check=true`: the volumes whose probe has not answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
+}
+
+/// Answer of `/api/v1/volumes/{id}`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct VolumeAnswer {
+    /// The moment that is shown.
+    pub at: Timestamp,
+    /// The volume.
+    #[serde(flatten)]
+    pub volume: VolumeView,
+    /// After `?check=true`: why the view is not fresh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Answer of `/api/v1/events`: the transitions that are remembered, newest first.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct EventList {
+    /// The moment that is shown.
+    pub at: Timestamp,
+    /// The events.
+    pub events: Vec<TransitionView>,
+}
+
+/// What an error answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What is wrong, and what to do.
+    pub error: String,
+    /// What would have been right: volumes or paths, at most a hundred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<String>,
+}
+
+/// One volume.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct VolumeView {
+    /// The operator's name, or the mount point.
+    pub id: String,
+    /// Named in the configuration: its absence is a fault.
+    pub expected: bool,
+    /// Where it is mounted, escaped.
+    pub mountpoint: String,
+    /// The file-system type.
+    pub fstype: String,
+    /// The source, escaped, without secrets.
+    pub source: String,
+    /// The superblock's device number, `major:minor`; absent when nothing is mounted.
+    pub device: Option<String>,
+    /// `off`, `observe`, `dry-run` or `act`.
+    pub mode: String,
+    /// The state's word, as in `mountie_volume_state`.
+    pub state: String,
+    /// Whether the state counts as sick.
+    pub sick: bool,
+    /// The reason's word, as in `mountie_volume_condition_reason`.
+    pub reason: Option<String>,
+    /// The same in the words of Kubernetes; absent unless sick.
+    pub kubernetes: Option<KubernetesHealth>,
+    /// Since when state and reason are what they are.
+    pub since: Timestamp,
+    /// One sentence: what was seen, by which rule, what would clear it.
+    pub message: String,
+    /// What else is worth knowing; never a reason to repair.
+    pub advice: Vec<String>,
+    /// Failed operations since the agent started.
+    pub errors: Vec<ErrorCount>,
+    /// The last good probe.
+    pub last_ok: Option<Timestamp>,
+    /// The last probe that answered or passed its deadline.
+    pub last_probe: Option<ProbeView>,
+    /// Whether a probe is out now.
+    pub probing: bool,
+    /// For how long a probe has not come back.
+    pub stuck_seconds: Option<f64>,
+    /// Mounts at exactly this place; the topmost is judged.
+    pub stack_depth: usize,
+    /// Attempts at repair within the last hour.
+    pub attempts: u32,
+    /// The plan that is running.
+    pub plan: Option<PlanView>,
+    /// The plan that would be carried out, were the mode not `dry-run`.
+    pub due_plan: Option<PlanView>,
+    /// The last repair that ended.
+    pub last_repair: Option<RepairView>,
+    /// The next attempt is not before this time.
+    pub next_attempt: Option<Timestamp>,
+    /// The last processes that met an error, newest first.
+    pub culprits: Vec<CulpritView>,
+    /// The last transitions, newest first.
+    pub history: Vec<TransitionView>,
+}
+
+/// A condition in the volume-health words of Kubernetes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KubernetesHealth {
+    /// `Inaccessible`, `DataLoss` or `Degraded`.
+    pub status: String,
+    /// The reason in CamelCase.
+    pub reason: String,
+}
+
+/// A total of failed operations.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ErrorCount {
+    /// Symbolic name.
+    pub errno: String,
+    /// Kind of operation.
+    pub op: String,
+    /// Who counted.
+    pub source: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// One probe.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ProbeView {
+    /// When it began.
+    pub started: Timestamp,
+    /// How long it took, or had taken at its deadline.
+    pub took_seconds: f64,
+    /// The result's word, as in `mountie_probe_total`.
+    pub result: String,
+    /// The same for people.
+    pub detail: String,
+}
+
+/// A plan.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PlanView {
+    /// Its number, as in the log.
+    pub id: u64,
+    /// `mount`, `command` or `settle`.
+    pub method: String,
+    /// Why it was made.
+    pub reason: Option<String>,
+    /// One sentence a step, in order.
+    pub steps: Vec<String>,
+}
+
+/// A repair that ended.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RepairView {
+    /// Its number, as in the log.
+    pub id: u64,
+    /// When it ended.
+    pub at: Timestamp,
+    /// The outcome's word, as in `mountie_remediation_total`.
+    pub outcome: String,
+    /// The same for people.
+    pub detail: String,
+    /// How long it took.
+    pub took_seconds: f64,
+    /// What was done and what came of it, one line a step, without secrets.
+    pub steps: Vec<String>,
+}
+
+/// A process that met an error.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CulpritView {
+    /// When.
+    pub at: Timestamp,
+    /// Which error.
+    pub errno: String,
+    /// Doing what.
+    pub op: String,
+    /// Name of the thread, escaped.
+    pub comm: String,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+}
+
+/// A change of condition.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TransitionView {
+    /// When.
+    pub at: Timestamp,
+    /// When, in seconds since boot on the kernel's monotonic clock: to compare with the kernel's own records.
+    pub since_boot: f64,
+    /// Of which volume.
+    pub volume: String,
+    /// From.
+    pub from: String,
+    /// To.
+    pub to: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// One sentence for people.
+    pub message: String,
+}
+
+impl Snapshot {
+    /// The pairing of its clocks.
+    #[must_use]
+    pub const fn clock(&self) -> WallClock {
+        WallClock { at: self.at, wall: self.wall }
+    }
+
+    /// The wall-clock time at which it was taken.
+    #[must_use]
+    pub fn timestamp(&self) -> Timestamp {
+        self.clock().at(self.at)
+    }
+}
+
+impl VolumeList {
+    /// Everything in the snapshot.
+    #[must_use]
+    pub fn new(snapshot: &Snapshot) -> Self {
+        let clock = snapshot.clock();
+        let mut volumes: Vec<_> =
+            snapshot.volumes.iter().map(|volume| VolumeView::new(volume, clock)).collect();
+        volumes.sort_by(|a, b| a.id.cmp(&b.id));
+        Self { at: snapshot.timestamp(), ready: snapshot.ready, volumes, unanswered: Vec::new() }
+    }
+}
+
+impl EventList {
+    /// The histories of all volumes in one line, newest first.
+    #[must_use]
+    pub fn new(snapshot: &Snapshot) -> Self {
+        let clock = snapshot.clock();
+        let mut events: Vec<_> = snapshot
+            .volumes
+            .iter()
+            .flat_map(|volume| &volume.history)
+            .map(|transition| TransitionView::new(transition, clock))
+            .collect();
+        events.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.volume.cmp(&b.volume)));
+        Self { at: snapshot.timestamp(), events }
+    }
+}
+
+impl VolumeView {
+    /// One volume, its times turned by `clock`.
+    #[must_use]
+    pub fn new(volume: &VolumeStatus, clock: WallClock) -> Self {
+        let condition = &volume.condition;
+        Self {
+            id: volume.id.to_string(),
+            expected: volume.expected,
+            mountpoint: volume.mountpoint.to_string(),
+            fstype: volume.fstype.clone(),
+            source: hide(&volume.source),
+            device: volume.superblock.map(|superblock| superblock.to_string()),
+            mode: words::mode(volume.mode).to_owned(),
+            state: condition.state.label().to_owned(),
+            sick: condition.state.is_sick(),
+            reason: label(condition.reason),
+            kubernetes: KubernetesHealth::new(condition),
+            since: clock.at(condition.since),
+            message: hide(&condition.message),
+            advice: condition.advice.iter().map(|advice| advice.label().to_owned()).collect(),
+            errors: ErrorCount::of(volume),
+            last_ok: volume.last_ok.map(|time| clock.at(time)),
+            last_probe: ProbeView::of(volume, clock),
+            probing: volume.probing,
+            stuck_seconds: volume.stuck_since.map(|since| clock.at.since(since).as_secs_f64()),
+            stack_depth: volume.stack_depth,
+            attempts: volume.attempts,
+            plan: volume.plan.as_ref().map(PlanView::new),
+            due_plan: volume.due_plan.as_ref().map(PlanView::new),
+            last_repair: RepairView::of(volume, clock),
+            next_attempt: volume.next_attempt.map(|time| clock.at(time)),
+            culprits: CulpritView::of(volume, clock),
+            history: volume.history.iter().map(|transition| TransitionView::new(transition, clock)).collect(),
+        }
+    }
+}
+
+impl KubernetesHealth {
+    /// Only a sick volume has one: a suspicion is not passed on.
+    fn new(condition: &Condition) -> Option<Self> {
+        let reason = condition.reason.filter(|_| condition.state.is_sick())?;
+        Some(Self { status: reason.kubernetes_status().to_owned(), reason: words::camel_case(reason) })
+    }
+}
+
+impl ErrorCount {
+    fn of(volume: &VolumeStatus) -> Vec<Self> {
+        let count = |((errno, op, source), count): (&(Errno, Op, Source), &u64)| Self {
+            errno: errno.to_string(),
+            op: op.label().to_owned(),
+            source: source.label().to_owned(),
+            count: *count,
+        };
+        volume.errors.iter().map(count).collect()
+    }
+}
+
+impl ProbeView {
+    fn of(volume: &VolumeStatus, clock: WallClock) -> Option<Self> {
+        let (started, took, result) = volume.last_probe.as_ref()?;
+        Some(Self {
+            started: clock.at(*started),
+            took_seconds: took.as_secs_f64(),
+            result: words::probe_result(result).to_owned(),
+            detail: words::probe_sentence(result),
+        })
+    }
+}
+
+impl PlanView {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            id: plan.id.0,
+            method: words::plan_method(plan).to_owned(),
+            reason: label(plan.reason),
+            steps: plan.actions.iter().map(|action| words::action_sentence(action, plan)).collect(),
+        }
+    }
+}
+
+impl RepairView {
+    fn of(volume: &VolumeStatus, clock: WallClock) -> Option<Self> {
+        let (at, report) = volume.last_repair.as_ref()?;
+        Some(Self {
+            id: report.id.0,
+            at: clock.at(*at),
+            outcome: report.outcome.label().to_owned(),
+            detail: words::outcome_sentence(&report.outcome),
+            took_seconds: report.took.as_secs_f64(),
+            steps: report.steps.iter().map(|step| hide(step)).collect(),
+        })
+    }
+}
+
+impl CulpritView {
+    fn of(volume: &VolumeStatus, clock: WallClock) -> Vec<Self> {
+        let view = |(at, errno, op, task): &(Monotonic, Errno, Op, Task)| Self {
+            at: clock.at(*at),
+            errno: errno.to_string(),
+            op: op.label().to_owned(),
+            comm: task.comm.clone(),
+            pid: task.pid,
+            tid: task.tid,
+        };
+        volume.culprits.iter().map(view).collect()
+    }
+}
+
+impl TransitionView {
+    fn new(transition: &Transition, clock: WallClock) -> Self {
+        Self {
+            at: clock.at(transition.at),
+            since_boot: transition.at.since_boot().as_secs_f64(),
+            volume: transition.volume.to_string(),
+            from: transition.from.label().to_owned(),
+            to: transition.to.label().to_owned(),
+            reason: label(transition.reason),
+            message: hide(&transition.message),
+        }
+    }
+}
+
+fn label(reason: Option<Reason>) -> Option<String> {
+    reason.map(|reason| reason.label().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! What works on this host and what does not: the answer of `/api/v1/doctor`, and what the client prints
+//! whether an agent runs or not.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::Snapshot;
+use crate::sensor::{ProgramState, ProgramStatus, SourceName, SourceState};
+
+/// Facts about this host, gathered once at the start by whoever composes the agent.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// `uname -m`.
+    pub architecture: String,
+    /// The privileges that the agent can use, held or not.
+    pub privileges: Vec<Privilege>,
+    /// Anything else worth a line.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// One privilege.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Privilege {
+    /// `CAP_SYS_ADMIN`, …
+    pub name: String,
+    /// Whether the agent has it.
+    pub held: bool,
+    /// What is off without it.
+    pub needed_for: String,
+}
+
+/// Everything that `doctor` shows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DoctorReport {
+    /// Version of the agent.
+    pub version: String,
+    /// Whether a running agent made the report: otherwise it is a rehearsal.
+    pub agent_running: bool,
+    /// The host.
+    pub host: HostFacts,
+    /// Every source.
+    pub sources: Vec<SourceView>,
+    /// The table of kernel programs, as it turned out here.
+    pub programs: Vec<ProgramView>,
+}
+
+/// One source.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceView {
+    /// As in `mountie_source_up`.
+    pub name: String,
+    /// Running, degraded or off.
+    pub state: SourceWord,
+    /// Why it is not running in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How a source does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceWord {
+    /// Works in full.
+    Running,
+    /// Works in part.
+    Degraded,
+    /// Does not work.
+    Off,
+}
+
+/// One kernel program.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProgramView {
+    /// Its name.
+    pub program: String,
+    /// `sys_exit`, `fexit` or `always`.
+    pub family: String,
+    /// Where it attaches.
+    pub hook: String,
+    /// What became of it.
+    pub state: ProgramWord,
+    /// Why it is not attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What is lost without it.
+    pub lost_without: String,
+}
+
+/// What became of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgramWord {
+    /// Attached and counting.
+    Attached,
+    /// Not wanted.
+    NotChosen,
+    /// Wanted and refused.
+    Failed,
+}
+
+impl DoctorReport {
+    /// The report of a running agent.
+    #[must_use]
+    pub fn of_agent(host: &HostFacts, snapshot: &Snapshot) -> Self {
+        Self { agent_running: true, ..Self::new(host, &snapshot.sources, &snapshot.programs) }
+    }
+
+    /// The report of whoever tried out the sources without being an agent.
+    #[must_use]
+    pub fn new(
+        host: &HostFacts,
+        sources: &BTreeMap<SourceName, SourceState>,
+        programs: &[ProgramStatus],
+    ) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            agent_running: false,
+            host: host.clone(),
+            sources: SourceName::ALL.map(|name| SourceView::new(name, sources.get(&name))).to_vec(),
+            programs: programs.iter().map(ProgramView::new).collect(),
+        }
+    }
+
+    /// Whether at least one source works.
+    #[must_use]
+    pub fn has_a_source(&self) -> bool {
+        self.sources.iter().any(|source| source.state != SourceWord::Off)
+    }
+}
+
+impl SourceView {
+    fn new(name: SourceName, state: Option<&SourceState>) -> Self {
+        let (state, reason) = match state {
+            Some(SourceState::Running) => (SourceWord::Running, None),
+            Some(SourceState::Degraded(reason)) => (SourceWord::Degraded, Some(reason.clone())),
+            Some(SourceState::Off(reason)) => (SourceWord::Off, Some(reason.clone())),
+            None => (SourceWord::Off, Some("not started".to_owned())),
+        };
+        Self { name: name.label().to_owned(), state, reason }
+    }
+}
+
+impl ProgramView {
+    fn new(program: &ProgramStatus) -> Self {
+        let (state, reason) = match &program.state {
+            ProgramState::Attached => (ProgramWord::Attached, None),
+            ProgramState::NotChosen(reason) => (ProgramWord::NotChosen, Some(reason.clone())),
+            ProgramState::Failed(reason) => (ProgramWord::Failed, Some(reason.clone())),
+        };
+        Self {
+            program: program.program.to_owned(),
+            family: program.family.to_owned(),
+            hook: program.hook.to_owned(),
+            state,
+            reason,
+            lost_without: program.lost_without.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The views of the sample snapshot.
+
+use super::super::sample::{sample_host, sample_snapshot};
+use super::doctor::{DoctorReport, SourceWord};
+use super::{EventList, VolumeAnswer, VolumeList};
+
+#[test]
+fn a_sick_volume_is_shown_with_everything_that_is_known() {
+    let list = VolumeList::new(&sample_snapshot());
+    let models = list.volumes.iter().find(|volume| volume.id == "models").unwrap();
+    assert_eq!(models.state, "recovering");
+    assert!(models.sick);
+    assert_eq!(models.since.to_string(), "2026-01-31T11:56:48Z");
+    assert_eq!(models.kubernetes.as_ref().unwrap().status, "Inaccessible");
+    assert_eq!(models.kubernetes.as_ref().unwrap().reason, "Stale");
+    assert_eq!(models.device.as_deref(), Some("0:77"));
+    assert_eq!(models.errors.iter().map(|error| error.count).sum::<u64>(), 17);
+    assert_eq!(models.culprits[0].comm, "postgres");
+    assert_eq!(models.history[1].from, "suspect");
+    let plan = models.plan.as_ref().unwrap();
+    assert_eq!(plan.steps[0], "mount filer1:/export/models (type nfs4) at /run/mountie/stage/7");
+    assert_eq!(models.last_probe.as_ref().unwrap().result, "error");
+}
+
+#[test]
+fn volumes_are_listed_by_name_and_without_secrets() {
+    let list = VolumeList::new(&sample_snapshot());
+    let ids: Vec<_> = list.volumes.iter().map(|volume| volume.id.as_str()).collect();
+    assert_eq!(ids, ["/mnt/caf\\xe9 \"日本\"", "backup", "models", "scratch"]);
+    let json = serde_json::to_string(&list).unwrap();
+    assert!(!json.contains("Zx9"));
+    assert!(json.contains("https://ann:***@dav.example/"));
+}
+
+#[test]
+fn a_healthy_volume_has_no_kubernetes_condition() {
+    let list = VolumeList::new(&sample_snapshot());
+    let backup = list.volumes.iter().find(|volume| volume.id == "backup").unwrap();
+    assert_eq!(backup.kubernetes, None);
+    assert_eq!(backup.advice, ["full"]);
+    assert_eq!(backup.stuck_seconds, None);
+}
+
+#[test]
+fn views_read_back_as_written() {
+    let list = VolumeList::new(&sample_snapshot());
+    let json = serde_json::to_string(&list).unwrap();
+    assert_eq!(serde_json::from_str::<VolumeList>(&json).unwrap(), list);
+    let answer = VolumeAnswer { at: list.at, volume: list.volumes[2].clone(), error: None };
+    let json = serde_json::to_value(&answer).unwrap();
+    assert_eq!(json["id"], "models");
+    assert_eq!(serde_json::from_value::<VolumeAnswer>(json).unwrap(), answer);
+}
+
+#[test]
+fn events_are_merged_newest_first() {
+    let events = EventList::new(&sample_snapshot()).events;
+    assert_eq!(events.len(), 2);
+    assert!(events[0].at > events[1].at);
+}
+
+#[test]
+fn the_doctor_names_every_source_even_one_that_never_reported() {
+    let mut snapshot = sample_snapshot();
+    snapshot.sources.clear();
+    let report = DoctorReport::of_agent(&sample_host(), &snapshot);
+    assert_eq!(report.sources.len(), 4);
+    assert!(report.sources.iter().all(|source| source.state == SourceWord::Off));
+    assert!(!report.has_a_source());
+}

@@ -1,0 +1,248 @@
+//! The bounded words and the sentences for things that the core knows without names.
+
+use agent_core::observation::{NotRun, PlanReport, ProbeResult, ProbeStep};
+use agent_core::path::escape;
+use agent_core::remediation::{Action, Outcome, Plan, Refusal};
+use agent_core::verdict::Reason;
+use agent_core::volume::{Method, Mode};
+
+use agent_core::secret::hide;
+
+/// The word of the configuration for a mode.
+pub(crate) const fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Off => "off",
+        Mode::Observe => "observe",
+        Mode::DryRun => "dry-run",
+        Mode::Act => "act",
+    }
+}
+
+/// Every value of the label `result`, in the order of [`probe_result_index`].
+pub(crate) const PROBE_RESULTS: [&str; 8] = [
+    "ok",
+    "error",
+    "wrong_mount",
+    "sentinel_missing",
+    "sentinel_differs",
+    "sentinel_unusable",
+    "timeout",
+    "not_run",
+];
+
+/// The place of a result in [`PROBE_RESULTS`].
+pub(crate) const fn probe_result_index(result: &ProbeResult) -> usize {
+    match result {
+        ProbeResult::Ok(_) => 0,
+        ProbeResult::Failed { .. } => 1,
+        ProbeResult::WrongMount { .. } => 2,
+        ProbeResult::SentinelMissing => 3,
+        ProbeResult::SentinelDiffers => 4,
+        ProbeResult::SentinelUnusable => 5,
+        ProbeResult::TimedOut { .. } => 6,
+        ProbeResult::NotRun(_) => 7,
+    }
+}
+
+/// The bounded label of a probe's result.
+pub(crate) fn probe_result(result: &ProbeResult) -> &'static str {
+    PROBE_RESULTS.get(probe_result_index(result)).copied().unwrap_or("not_run")
+}
+
+/// What a step of a probe does, to follow "while" or "failed".
+const fn probe_step(step: ProbeStep) -> &'static str {
+    match step {
+        ProbeStep::Identity => "identifying the mount",
+        ProbeStep::Root => "asking for the attributes of the root",
+        ProbeStep::Sentinel => "reading the sentinel",
+        ProbeStep::Device => "reading a block of the device",
+        ProbeStep::Write => "writing a file of its own",
+    }
+}
+
+/// What a probe found, for people; continues a sentence.
+pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
+    match result {
+        ProbeResult::Ok(found) if found.wrote_data => "everything answered, data was written".to_owned(),
+        ProbeResult::Ok(found) if found.read_data => {
+            "everything answered, data was read past the cache".to_owned()
+        }
+        ProbeResult::Ok(found) if found.read_device => {
+            "the root and the device answered; no file was read, there is no sentinel".to_owned()
+        }
+        ProbeResult::Ok(_) => "the root answered; no data was read, there is no sentinel".to_owned(),
+        ProbeResult::Failed { step, errno } => format!("{} failed with {errno}", probe_step(*step)),
+        ProbeResult::WrongMount { found } => format!("another superblock is there: {found}"),
+        ProbeResult::SentinelMissing => "the sentinel is not there (the root answered)".to_owned(),
+        ProbeResult::SentinelDiffers => "the sentinel has other content (the root answered)".to_owned(),
+        ProbeResult::SentinelUnusable => {
+            "the sentinel is no regular file, too large, or on another mount (the root answered)".to_owned()
+        }
+        ProbeResult::TimedOut { step } => {
+            format!("no answer within the deadline while {}", probe_step(*step))
+        }
+        ProbeResult::NotRun(NotRun::TooManyAbandoned) => {
+            "no look was possible: too many probes have not come back".to_owned()
+        }
+        ProbeResult::NotRun(NotRun::WorkerLost) => {
+            "no look was possible: the worker could not start or died".to_owned()
+        }
+        ProbeResult::NotRun(NotRun::Unreachable) => {
+            "no look was possible: the path is in the host's table, but not reachable from the agent"
+                .to_owned()
+        }
+    }
+}
+
+/// Every value of the label `method`. `settle` is a plan that only finishes or undoes one that was cut off.
+pub(crate) const METHODS: [&str; 3] = ["mount", "command", "settle"];
+
+/// The bounded label of how a plan repairs.
+pub(crate) fn plan_method(plan: &Plan) -> &'static str {
+    let of_action = |action: &Action| match action {
+        Action::Stage { method: Method::Mount, .. } => Some("mount"),
+        Action::Stage { method: Method::Command(_), .. } | Action::RunInPlace { .. } => Some("command"),
+        Action::CheckStaged { .. }
+        | Action::UnmountOld
+        | Action::Swap { .. }
+        | Action::Verify { .. }
+        | Action::DetachTop
+        | Action::Unstage => None,
+    };
+    plan.actions.iter().find_map(of_action).unwrap_or("settle")
+}
+
+/// What an action does, for people.
+pub(crate) fn action_sentence(action: &Action, plan: &Plan) -> String {
+    let (mountpoint, stage) = (&plan.mountpoint, &plan.stage);
+    match action {
+        Action::Stage { method: Method::Mount, source, fstype, .. } => {
+            format!("mount {} (type {fstype}) at {stage}", hide(&escape(source)))
+        }
+        Action::Stage { method: Method::Command(argv), .. } => {
+            format!("let {} mount it at {stage}", program_name(argv))
+        }
+        Action::CheckStaged { .. } => "check that it answers, is new, and is the same volume".to_owned(),
+        Action::UnmountOld => format!("unmount the old one at {mountpoint}"),
+        Action::Swap { readonly: false } => format!("show it at {mountpoint}, then detach the old one"),
+        Action::Swap { readonly: true } => {
+            format!("show it read-only at {mountpoint}, then detach the old one")
+        }
+        Action::RunInPlace { argv } => format!("run {} to repair {mountpoint} in place", program_name(argv)),
+        Action::Verify { .. } => format!("verify what {mountpoint} shows now"),
+        Action::DetachTop => format!("detach the old mount that still covers {mountpoint}"),
+        Action::Unstage => format!("clear {stage}"),
+    }
+}
+
+/// The program alone: arguments may carry secrets.
+fn program_name(argv: &[String]) -> &str {
+    argv.first().map_or("a command", String::as_str)
+}
+
+/// How a plan ended, for people.
+pub(crate) fn outcome_sentence(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Changed => "done".to_owned(),
+        Outcome::AlreadySo => "nothing was left to do".to_owned(),
+        Outcome::Refused(refusal) => refusal_sentence(*refusal).to_owned(),
+        Outcome::Failed(errno) => format!("failed with {errno}"),
+        Outcome::HelperFailed(code) if *code < 0 => {
+            format!("the helper was ended by signal {}", code.unsigned_abs())
+        }
+        Outcome::HelperFailed(code) => format!("the helper ended with code {code}"),
+        Outcome::TimedOut => "the deadline passed".to_owned(),
+        Outcome::Interrupted => "cut off by an end of the agent".to_owned(),
+    }
+}
+
+/// What a refusal means, and what to do.
+const fn refusal_sentence(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::SameSuperblock => {
+            "refused: mounting again only gave the same dead file system; end what still holds it, or restart its server"
+        }
+        Refusal::OtherVolume => {
+            "refused: the new mount is another file system than the one that was there; check source and identity"
+        }
+        Refusal::Busy => {
+            "refused: the old mount is in use, and its device cannot be mounted twice; end the programs that use it"
+        }
+        Refusal::TableChanged => {
+            "refused: somebody else changed the mounts at this place meanwhile; nothing to do, it is looked at again"
+        }
+        Refusal::StagedSick => {
+            "refused: the new mount does not answer either; look at the storage or the server behind it"
+        }
+        Refusal::NotAMountPoint => {
+            "refused: the mount point is not as it was when the plan was made; check that the directory exists"
+        }
+        Refusal::MountLimit => {
+            "refused: the kernel's limit on mounts is reached; unmount what is not needed, or raise fs.mount-max"
+        }
+    }
+}
+
+/// The most characters of a step in a line of the log.
+const STEP_IN_LOG: usize = 200;
+
+/// The step that ended a plan badly, without secrets and short enough for a line of the log.
+pub(crate) fn failed_step(report: &PlanReport) -> Option<String> {
+    let mark = format!(": [{}] ", report.outcome.label());
+    let failed = report.steps.iter().rev().find(|step| !step.starts_with("undo ") && step.contains(&mark));
+    failed.map(|step| hide(step).chars().take(STEP_IN_LOG).collect())
+}
+
+/// The reason as Kubernetes writes reasons: `IoError`.
+pub(crate) fn camel_case(reason: Reason) -> String {
+    let capitalised = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect::<String>()
+    };
+    reason.label().split('_').map(capitalised).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubernetes_reasons_are_camel_case() {
+        assert_eq!(camel_case(Reason::IoError), "IoError");
+        assert_eq!(camel_case(Reason::Stale), "Stale");
+        assert_eq!(camel_case(Reason::WritebackLost), "WritebackLost");
+    }
+
+    #[test]
+    fn every_refusal_is_a_sentence_that_says_what_to_do() {
+        use Refusal::{
+            Busy, MountLimit, NotAMountPoint, OtherVolume, SameSuperblock, StagedSick, TableChanged,
+        };
+        for refusal in
+            [SameSuperblock, OtherVolume, Busy, TableChanged, StagedSick, NotAMountPoint, MountLimit]
+        {
+            let sentence = outcome_sentence(&Outcome::Refused(refusal));
+            assert!(sentence.starts_with("refused: ") && sentence.contains("; "), "{sentence}");
+            assert!(!sentence.contains(refusal.label()) || refusal == Busy, "{sentence}");
+        }
+    }
+
+    #[test]
+    fn only_the_program_of_a_command_is_shown() {
+        let plan = Plan {
+            id: agent_core::id::PlanId(1),
+            volume: agent_core::id::VolumeId::new("a"),
+            reason: None,
+            mountpoint: "/mnt/a".into(),
+            stage: "/run/mountie/stage/1".into(),
+            old: None,
+            actions: vec![Action::RunInPlace { argv: vec!["/sbin/fix".into(), "hunter2".into()] }],
+            undo: Vec::new(),
+            timeout: std::time::Duration::from_secs(1),
+            helper_timeout: std::time::Duration::from_secs(1),
+        };
+        let sentence = action_sentence(&plan.actions[0], &plan);
+        assert_eq!(sentence, "run /sbin/fix to repair /mnt/a in place");
+        assert_eq!(plan_method(&plan), "command");
+    }
+}

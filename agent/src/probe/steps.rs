@@ -1,0 +1,159 @@
+//! What a worker does for one request: look at one mount, step by step.
+//!
+//! Runs only in a worker process: any call here may never return. Each step is announced before its first
+//! system call, so that a probe that hangs can be told by the step. A step that fails ends the probe. No
+//! descriptor outlives the request, so the agent pins nobody's mount between probes.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use agent_core::errno::Errno;
+use agent_core::fstype::FsClass;
+use agent_core::id::SuperblockId;
+use agent_core::observation::{ProbeOk, ProbeResult, ProbeStep};
+use agent_core::path::BytePath;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstatvfs, openat, statx};
+
+use super::protocol::Request;
+use crate::sys;
+use crate::sys::sentinel::{self, Reading};
+
+mod device;
+mod identity;
+mod write;
+
+/// The sentinel that is read where none is configured, if it is there.
+pub const DEFAULT_SENTINEL: &str = ".mountie";
+
+/// Looks once. `announce` is called with each step before it begins.
+pub(super) fn perform(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> ProbeResult {
+    match look(request, announce) {
+        Ok(ok) => ProbeResult::Ok(ok),
+        Err(result) => result,
+    }
+}
+
+fn look(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> Result<ProbeOk, ProbeResult> {
+    announce(ProbeStep::Identity);
+    let root = identity::open(request)?;
+
+    announce(ProbeStep::Root);
+    let facts = revalidate(&root)?;
+    let mut ok = ProbeOk { root_inode: facts.inode, ..ProbeOk::default() };
+    if request.fstype == "autofs" {
+        // Anything beneath the trap would spring it. The engine does not order this; a race may.
+        return Ok(ok);
+    }
+    ok.fsid = read_fsid(&root, request);
+    if facts.directory {
+        ok.uuid = read_uuid(&root, request);
+    }
+
+    if facts.directory {
+        announce(ProbeStep::Sentinel);
+        ok.read_data = read_sentinel(&root, request)?;
+    } else if request.sentinel.is_some() {
+        // A single file is mounted here: nothing can be beneath it.
+        return Err(ProbeResult::SentinelUnusable);
+    }
+
+    // btrfs keeps the content of small files in its metadata, which stays cached: there only the device
+    // tells whether storage answers.
+    if !ok.read_data || request.fstype == "btrfs" {
+        announce(ProbeStep::Device);
+        ok.read_device = device::read(&root, request).map_err(failed(ProbeStep::Device))?;
+    }
+
+    if request.write && facts.directory {
+        announce(ProbeStep::Write);
+        ok.wrote_data = write::write(root.as_fd(), &request.mountpoint).map_err(failed(ProbeStep::Write))?;
+    }
+    Ok(ok)
+}
+
+struct RootFacts {
+    inode: u64,
+    directory: bool,
+}
+
+/// Asks the file system itself for the root's attributes, past any attribute cache.
+///
+/// kernel: `AT_STATX_FORCE_SYNC`, fs/stat.c, since 4.11: FUSE sends GETATTR (`fuse_update_get_attr`,
+/// fs/fuse/dir.c), NFS revalidates (`nfs_getattr`, fs/nfs/inode.c).
+fn revalidate(root: &OwnedFd) -> Result<RootFacts, ProbeResult> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let facts = statx(root, c"", flags, StatxFlags::BASIC_STATS)
+        .map_err(|errno| failed(ProbeStep::Root)(number(errno)))?;
+    let directory = FileType::from_raw_mode(u32::from(facts.stx_mode)) == FileType::Directory;
+    Ok(RootFacts { inode: facts.stx_ino, directory })
+}
+
+/// `f_fsid` as `stat -f` prints it, padded to 16 digits.
+///
+/// Only where it identifies the file system. Many file systems repeat the device number there, which is
+/// another one after the next mount: that is no identity, and neither is zero. FUSE and NFS always leave it
+/// zero, so they are not even asked: it would be one more request to the server for each probe. A tmpfs has
+/// another one with every mount.
+///
+/// kernel: `simple_statfs`, fs/libfs.c, since 6.7; `xfs_fs_statfs`, fs/xfs/xfs_super.c; `shmem_statfs`,
+/// mm/shmem.c.
+fn read_fsid(root: &OwnedFd, request: &Request) -> Option<String> {
+    if ["fuse", "nfs", "tmpfs"].iter().any(|family| request.fstype.starts_with(family)) {
+        return None;
+    }
+    let fsid = fstatvfs(root).ok()?.f_fsid;
+    (fsid != 0 && fsid != encoded_device(request.superblock))
+        .then(|| format!("{:08x}{:08x}", fsid & 0xffff_ffff, fsid >> 32))
+}
+
+/// The UUID, of a file system on a device. A server or a daemon is not asked: it would have to answer the open.
+fn read_uuid(root: &OwnedFd, request: &Request) -> Option<String> {
+    if FsClass::of_type(&request.fstype) != Some(FsClass::Block) {
+        return None;
+    }
+    sys::fs_uuid::uuid(open_root(root).ok()?.as_fd()).ok()
+}
+
+/// The root directory, open for questions that a mere place does not answer.
+fn open_root(root: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    openat(root, ".", flags, Mode::empty())
+}
+
+/// kernel: `huge_encode_dev`, include/linux/kdev_t.h.
+fn encoded_device(superblock: SuperblockId) -> u64 {
+    let SuperblockId { major, minor } = superblock;
+    u64::from((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
+}
+
+/// Whether data was read. An empty sentinel proves that it is there, not that data can be read.
+fn read_sentinel(root: &OwnedFd, request: &Request) -> Result<bool, ProbeResult> {
+    let default = BytePath::from(DEFAULT_SENTINEL);
+    let path = request.sentinel.as_ref().map_or(&default, |sentinel| &sentinel.path);
+    let reading =
+        sentinel::read(root.as_fd(), path).map_err(|errno| failed(ProbeStep::Sentinel)(number(errno)))?;
+    let Some(configured) = &request.sentinel else {
+        // Nobody asked for the default one: a user may have put anything there, and that is no fault.
+        return Ok(matches!(reading, Reading::Content(content) if !content.is_empty()));
+    };
+    match reading {
+        Reading::Absent => Err(ProbeResult::SentinelMissing),
+        Reading::Unusable => Err(ProbeResult::SentinelUnusable),
+        Reading::Content(content) => match &configured.content {
+            Some(expected) if !sentinel::has_content(&content, expected) => Err(ProbeResult::SentinelDiffers),
+            _ => Ok(!content.is_empty()),
+        },
+    }
+}
+
+/// For `map_err`: an errno as the end of a step.
+fn failed(step: ProbeStep) -> impl FnOnce(Errno) -> ProbeResult {
+    move |errno| ProbeResult::Failed { step, errno }
+}
+
+/// The core's own number.
+fn number(errno: rustix::io::Errno) -> Errno {
+    Errno(u16::try_from(errno.raw_os_error()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

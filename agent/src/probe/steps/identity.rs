@@ -1,0 +1,179 @@
+//! The first step: is the mount that was meant still the one at the path?
+//!
+//! Nothing here asks the file system: `O_PATH` does not open, and the identity is in the kernel's own
+//! structures. So this step answers on a hung FUSE mount, and also on a dead one: it proves identity, never
+//! health. (A path through another mount that hangs does hang, and NFS may revalidate when the walk enters
+//! the mount.) An automount is not triggered.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use agent_core::id::{MountId, SuperblockId};
+use agent_core::observation::{NotRun, ProbeResult, ProbeStep};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::io::Errno;
+
+use super::{failed, number};
+use crate::probe::protocol::Request;
+use crate::sys::mountinfo::parse_place;
+
+/// What the kernel says is at the path.
+struct Found {
+    /// Field 1 of mountinfo; `None` when neither `statx` nor `/proc` told.
+    mount_id: Option<u64>,
+    /// `stx_dev`: the superblock's number, except where a file system hands out its own (btrfs subvolumes).
+    device: SuperblockId,
+}
+
+/// Opens the mount point as a mere place, and makes sure that it is the expected mount.
+pub(super) fn open(request: &Request) -> Result<OwnedFd, ProbeResult> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root =
+        openat(CWD, request.mountpoint.as_bytes(), flags, Mode::empty()).map_err(|errno| match errno {
+            // The table has the path and this process does not: another view, not a fault of the volume.
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG => {
+                ProbeResult::NotRun(NotRun::Unreachable)
+            }
+            errno => failed(ProbeStep::Identity)(number(errno)),
+        })?;
+    let found = inspect(&root).map_err(|errno| failed(ProbeStep::Identity)(number(errno)))?;
+    compare(&found, request, superblock_in_table)?;
+    Ok(root)
+}
+
+/// kernel: `statx` gives the mount id whatever is asked, since 5.8 (`vfs_statx_path`, fs/stat.c). Asking for
+/// nothing matters: FUSE refuses anything more to a stranger (`fuse_getattr`, fs/fuse/dir.c).
+fn inspect(root: &OwnedFd) -> Result<Found, Errno> {
+    let facts = statx(root, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+    let has_mount_id = StatxFlags::from_bits_retain(facts.stx_mask).contains(StatxFlags::MNT_ID);
+    let mount_id = if has_mount_id { Some(facts.stx_mnt_id) } else { mount_id_from_proc(root) };
+    let device = SuperblockId { major: facts.stx_dev_major, minor: facts.stx_dev_minor };
+    Ok(Found { mount_id, device })
+}
+
+/// kernel: `mnt_id` in `/proc/PID/fdinfo/N`, fs/proc/fd.c, since 3.15.
+fn mount_id_from_proc(root: &OwnedFd) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", root.as_raw_fd())).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    value.trim().parse().ok()
+}
+
+/// The mount id decides; the device guards against an id that was used again. Where the two disagree the
+/// mount table is asked, since some file systems give other device numbers to `stat` than to the table.
+fn compare(
+    found: &Found,
+    request: &Request,
+    table: impl FnOnce(u64) -> Option<SuperblockId>,
+) -> Result<(), ProbeResult> {
+    let same_device = found.device == request.superblock;
+    let superblock = match found.mount_id {
+        Some(id) if MountId(u32::try_from(id).unwrap_or(u32::MAX)) == request.mount_id => {
+            if same_device {
+                return Ok(());
+            }
+            // Without a table nothing contradicts the id.
+            table(id).unwrap_or(request.superblock)
+        }
+        Some(id) => {
+            return Err(ProbeResult::WrongMount { found: table(id).unwrap_or(found.device) });
+        }
+        // Before 5.8 and without `/proc`: the device is all there is, and btrfs does not even have that.
+        None if request.fstype == "btrfs" => request.superblock,
+        None => found.device,
+    };
+    if superblock == request.superblock { Ok(()) } else { Err(ProbeResult::WrongMount { found: superblock }) }
+}
+
+/// Field 3 of the line of this mount, in the mount table of the worker's namespace.
+fn superblock_in_table(mount_id: u64) -> Option<SuperblockId> {
+    find_superblock(BufReader::new(File::open("/proc/thread-self/mountinfo").ok()?), mount_id)
+}
+
+fn find_superblock(mut table: impl BufRead, mount_id: u64) -> Option<SuperblockId> {
+    let mut line = Vec::new();
+    while table.read_until(b'\n', &mut line).ok()? > 0 {
+        let place = parse_place(&line).ok().filter(|place| u64::from(place.id.0) == mount_id);
+        if let Some(place) = place {
+            return Some(place.superblock);
+        }
+        line.clear();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::path::BytePath;
+
+    use super::*;
+
+    const DISK: SuperblockId = SuperblockId { major: 8, minor: 33 };
+    const OTHER: SuperblockId = SuperblockId { major: 0, minor: 61 };
+
+    fn request(fstype: &str) -> Request {
+        Request {
+            mountpoint: BytePath::from("/mnt/a"),
+            superblock: DISK,
+            mount_id: MountId(455),
+            fstype: String::from(fstype),
+            sentinel: None,
+            write: false,
+        }
+    }
+
+    fn judge(
+        mount_id: Option<u64>,
+        device: SuperblockId,
+        table: Option<SuperblockId>,
+    ) -> Option<SuperblockId> {
+        match compare(&Found { mount_id, device }, &request("ext4"), |_| table) {
+            Ok(()) => None,
+            Err(ProbeResult::WrongMount { found }) => Some(found),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_mount_id_that_was_used_again_is_found_out_by_the_device() {
+        assert_eq!(judge(Some(455), DISK, None), None);
+        assert_eq!(judge(Some(455), OTHER, Some(OTHER)), Some(OTHER));
+    }
+
+    #[test]
+    fn a_file_system_with_device_numbers_of_its_own_is_recognised_by_the_table() {
+        assert_eq!(judge(Some(455), OTHER, Some(DISK)), None);
+        assert_eq!(judge(Some(455), OTHER, None), None);
+    }
+
+    #[test]
+    fn another_mount_is_wrong_even_of_the_same_superblock() {
+        assert_eq!(judge(Some(456), OTHER, Some(OTHER)), Some(OTHER));
+        assert_eq!(judge(Some(456), DISK, Some(DISK)), Some(DISK));
+    }
+
+    #[test]
+    fn without_a_mount_id_the_device_decides_except_on_btrfs() {
+        assert_eq!(judge(None, DISK, None), None);
+        assert_eq!(judge(None, OTHER, None), Some(OTHER));
+        let found = Found { mount_id: None, device: OTHER };
+        assert_eq!(compare(&found, &request("btrfs"), |_| None), Ok(()));
+    }
+
+    #[test]
+    fn the_table_is_searched_by_whole_ids_and_odd_lines_are_skipped() {
+        let table =
+            b"45 1 0:5 / /a rw - tmpfs t rw\n\xff\xfe\n\n455 28 8:33 / /mnt/a rw - ext4 /dev/sdc1 rw\n";
+        assert_eq!(find_superblock(&table[..], 455), Some(DISK));
+        assert_eq!(find_superblock(&table[..], 4), None);
+    }
+
+    #[test]
+    fn proc_and_statx_agree_about_the_mount_id() {
+        let root = openat(CWD, "/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let found = inspect(&root).unwrap();
+        assert!(found.mount_id.is_some());
+        assert_eq!(found.mount_id, mount_id_from_proc(&root));
+        assert_eq!(superblock_in_table(found.mount_id.unwrap()), Some(found.device));
+    }
+}

@@ -1,0 +1,220 @@
+//! Which options of the old mount the new one must have before anybody sees it. Pure.
+
+use agent_core::topology::{Mount, Options};
+use rustix::mount::{MountAttrFlags, MountFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::sys::mount_attributes::Attributes;
+
+/// Options of one mount that are single bits, as mountinfo shows them.
+///
+/// kernel: `show_mnt_opts`, fs/proc_namespace.c; `nosymfollow` since 5.10.
+const BITS: [(&str, MountAttrFlags); 6] = [
+    ("ro", MountAttrFlags::MOUNT_ATTR_RDONLY),
+    ("nosuid", MountAttrFlags::MOUNT_ATTR_NOSUID),
+    ("nodev", MountAttrFlags::MOUNT_ATTR_NODEV),
+    ("noexec", MountAttrFlags::MOUNT_ATTR_NOEXEC),
+    ("nodiratime", MountAttrFlags::MOUNT_ATTR_NODIRATIME),
+    ("nosymfollow", MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW),
+];
+
+/// What the new mount takes over from the old one. Outlives it: where the old one has to go first, the step that
+/// took it away hands this on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Former {
+    /// Options of the one mount, separated by commas: none of them has one inside.
+    options: Vec<u8>,
+    /// It was in a peer group.
+    is_shared: bool,
+}
+
+impl Former {
+    pub(super) fn of(mount: &Mount) -> Self {
+        let words: Vec<&[u8]> = mount.options.iter().collect();
+        Self { options: words.join(&b','), is_shared: mount.propagation.shared.is_some() }
+    }
+}
+
+/// What the plan wants beside the old mount's options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wish {
+    /// Read-only, whatever the old one was.
+    pub(super) readonly: bool,
+    /// The old one's being read-only is the fault that is repaired: not copied.
+    pub(super) old_readonly_is_the_fault: bool,
+}
+
+/// Never looser than the old mount: bits are added, none is taken away.
+///
+/// A slave (`master:`) without a peer group of its own cannot be made from a detached tree; the new mount is
+/// then private or, under a shared parent, shared, as any new mount there.
+pub(super) fn for_new_mount(old: Option<&Former>, wish: Wish) -> Attributes {
+    let mut set = MountAttrFlags::empty();
+    let mut clear = MountAttrFlags::empty();
+    if let Some(old) = old {
+        let options = Options::parse(&old.options);
+        for (word, bit) in BITS {
+            if options.has(word) {
+                set |= bit;
+            }
+        }
+        if wish.old_readonly_is_the_fault {
+            set &= !MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+        // Relatime is the zero of this field; strict is what neither word stands for.
+        clear |= MountAttrFlags::MOUNT_ATTR__ATIME;
+        if options.has("noatime") {
+            set |= MountAttrFlags::MOUNT_ATTR_NOATIME;
+        } else if !options.has("relatime") {
+            set |= MountAttrFlags::MOUNT_ATTR_STRICTATIME;
+        }
+    }
+    if wish.readonly {
+        set |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+    }
+    Attributes { set, clear, shared: old.is_some_and(|old| old.is_shared) }
+}
+
+/// The same in the flags of mount(2), for kernels before 5.12: all that the staged mount must have, since a
+/// bind remount sets every option anew.
+pub(super) fn for_bind_remount(staged: &Mount, attributes: Attributes) -> MountFlags {
+    in_old_flags((own(staged) & !attributes.clear) | attributes.set)
+}
+
+/// How a mount is made again with the options that it had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Again {
+    /// For mount(2). Read-only means the superblock here.
+    pub(super) first: MountFlags,
+    /// To be set on the one mount after that: it and its superblock were not read-only together.
+    pub(super) then: Option<MountFlags>,
+}
+
+/// What a mount needs to be made again: `nosuid` and `nodev` above all.
+pub(super) fn again(mount: &Mount) -> Again {
+    let wanted = in_old_flags(own(mount));
+    let mut first = wanted;
+    first.set(MountFlags::RDONLY, mount.super_options.has("ro"));
+    let then = (first != wanted).then_some(wanted);
+    Again { first, then }
+}
+
+fn own(mount: &Mount) -> MountAttrFlags {
+    let wish = Wish { readonly: false, old_readonly_is_the_fault: false };
+    for_new_mount(Some(&Former::of(mount)), wish).set
+}
+
+fn in_old_flags(all: MountAttrFlags) -> MountFlags {
+    let pairs = [
+        (MountAttrFlags::MOUNT_ATTR_RDONLY, MountFlags::RDONLY),
+        (MountAttrFlags::MOUNT_ATTR_NOSUID, MountFlags::NOSUID),
+        (MountAttrFlags::MOUNT_ATTR_NODEV, MountFlags::NODEV),
+        (MountAttrFlags::MOUNT_ATTR_NOEXEC, MountFlags::NOEXEC),
+        (MountAttrFlags::MOUNT_ATTR_NODIRATIME, MountFlags::NODIRATIME),
+        (MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
+        (MountAttrFlags::MOUNT_ATTR_NOATIME, MountFlags::NOATIME),
+        (MountAttrFlags::MOUNT_ATTR_STRICTATIME, MountFlags::STRICTATIME),
+    ];
+    let flags = pairs.into_iter().filter(|(attribute, _)| all.contains(*attribute)).map(|(_, flag)| flag);
+    let flags: MountFlags = flags.collect();
+    if all.intersects(MountAttrFlags::MOUNT_ATTR__ATIME) { flags } else { flags | MountFlags::RELATIME }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_core::id::{MountId, SuperblockId};
+    use agent_core::path::BytePath;
+    use agent_core::topology::Propagation;
+
+    fn old(options: &str) -> Mount {
+        Mount {
+            id: MountId(7),
+            parent: MountId(1),
+            superblock: SuperblockId { major: 0, minor: 40 },
+            root: BytePath::from("/"),
+            mountpoint: BytePath::from("/mnt/a"),
+            options: Options::parse(options.as_bytes()),
+            propagation: Propagation::default(),
+            fstype: "tmpfs".to_owned(),
+            source: b"x".to_vec(),
+            super_options: Options::parse(b"ro,noexec"),
+        }
+    }
+
+    fn former(options: &str) -> Former {
+        Former::of(&old(options))
+    }
+
+    const PLAIN: Wish = Wish { readonly: false, old_readonly_is_the_fault: false };
+
+    #[test]
+    fn every_restriction_of_the_old_mount_is_kept() {
+        let all =
+            for_new_mount(Some(&former("ro,nosuid,nodev,noexec,nodiratime,nosymfollow,relatime")), PLAIN);
+        for (word, bit) in BITS {
+            assert!(all.set.contains(bit), "{word}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_superblock_are_not_options_of_the_mount() {
+        assert!(for_new_mount(Some(&former("rw,relatime")), PLAIN).set.is_empty());
+    }
+
+    #[test]
+    fn access_times_are_one_field_with_three_values() {
+        let field = MountAttrFlags::MOUNT_ATTR__ATIME;
+        for (options, value) in [
+            ("rw,relatime", MountAttrFlags::empty()),
+            ("rw,noatime", MountAttrFlags::MOUNT_ATTR_NOATIME),
+            ("rw", MountAttrFlags::MOUNT_ATTR_STRICTATIME),
+        ] {
+            let attributes = for_new_mount(Some(&former(options)), PLAIN);
+            assert_eq!((attributes.set & field, attributes.clear), (value, field), "{options}");
+        }
+    }
+
+    #[test]
+    fn read_only_is_added_on_wish_and_dropped_only_where_it_is_the_fault() {
+        let readonly = MountAttrFlags::MOUNT_ATTR_RDONLY;
+        let wished = Wish { readonly: true, old_readonly_is_the_fault: true };
+        assert!(for_new_mount(None, wished).set.contains(readonly));
+        assert!(for_new_mount(Some(&former("ro,relatime")), wished).set.contains(readonly));
+        let fault = Wish { readonly: false, old_readonly_is_the_fault: true };
+        assert!(!for_new_mount(Some(&former("ro,relatime")), fault).set.contains(readonly));
+    }
+
+    #[test]
+    fn a_bind_remount_keeps_what_the_staged_mount_has_and_adds_the_rest() {
+        let wanted = for_new_mount(Some(&former("ro,noexec")), PLAIN);
+        let flags = for_bind_remount(&old("rw,nosuid,noatime"), wanted);
+        let expected = MountFlags::NOSUID | MountFlags::RDONLY | MountFlags::NOEXEC | MountFlags::STRICTATIME;
+        assert_eq!(flags, expected);
+        let relatime =
+            for_bind_remount(&old("rw,noatime"), for_new_mount(Some(&former("rw,relatime")), PLAIN));
+        assert_eq!(relatime, MountFlags::RELATIME);
+    }
+
+    #[test]
+    fn read_only_is_asked_of_the_side_that_had_it() {
+        let restricted = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME;
+        let readonly = restricted | MountFlags::RDONLY;
+        let mount = |options: &str, super_options: &str| Mount {
+            super_options: Options::parse(super_options.as_bytes()),
+            ..old(options)
+        };
+        for (options, super_options, first, then) in [
+            ("rw,nosuid,nodev,relatime", "rw", restricted, None),
+            ("ro,nosuid,nodev,relatime", "rw", restricted, Some(readonly)),
+            ("ro,nosuid,nodev,relatime", "ro", readonly, None),
+            ("rw,nosuid,nodev,relatime", "ro", readonly, Some(restricted)),
+        ] {
+            assert_eq!(
+                again(&mount(options, super_options)),
+                Again { first, then },
+                "{options} {super_options}"
+            );
+        }
+    }
+}

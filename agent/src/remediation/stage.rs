@@ -1,0 +1,159 @@
+//! Makes the new mount at the private place, with the help of mount(8) or the operator's command.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::time::Duration;
+
+use agent_core::path::{BytePath, escape};
+use agent_core::remediation::{Outcome, Refusal};
+use agent_core::topology::Propagation;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::fs::{FlockOperation, Mode, flock, mkdir};
+use rustix::io::Errno;
+
+use super::arguments::{self, Invocation, Places};
+use super::helper::{self, NoWatch};
+use super::redact::Secrets;
+use super::scene::{STACK_LIMIT, Scene, Stop, say};
+use super::wire::Step;
+use crate::sys::{clock, look, mount};
+
+/// How long a mount may take to appear after its helper has ended well. Some FUSE programs go into the
+/// background first and mount then.
+const SETTLE: Duration = Duration::from_secs(5);
+/// What is left of the child's time then, so that its answer is heard.
+const ANSWER: Duration = Duration::from_millis(300);
+
+/// What is to be mounted.
+pub(super) struct Order {
+    pub(super) command: Option<Vec<String>>,
+    pub(super) source: Vec<u8>,
+    pub(super) fstype: String,
+    pub(super) options: Vec<String>,
+}
+
+pub(super) fn stage(scene: &Scene, order: &Order) -> Result<Step, Stop> {
+    let invocation = build(scene, order).map_err(Stop::arguments)?;
+    prepare_root(scene)?;
+    prepare_place(scene)?;
+    let source = escape(&order.source);
+    let texts = order.options.iter().chain(order.command.iter().flatten()).map(String::as_str);
+    let secrets = Secrets::learn(texts.chain([source.as_str()]));
+    let shown = show(&invocation, &secrets);
+    say(shown.clone());
+    let ended =
+        helper::run(&invocation, &secrets, &mut NoWatch).map_err(|error| Stop::helper(&shown, &error))?;
+    if ended.code != 0 {
+        // mount(8) prints the text of ENOSPC; from mount(2) it never means the disk's space.
+        if order.command.is_none() && ended.output.contains("No space left on device") {
+            let text = format!("{shown}: the kernel's limit on mounts is reached");
+            return Err(Stop::Refused(Refusal::MountLimit, text));
+        }
+        return Err(Stop::ended(&shown, &ended));
+    }
+    wait_for_mount(scene, &shown)?;
+    Ok(Step::new(Outcome::Changed, shown))
+}
+
+fn build(scene: &Scene, order: &Order) -> Result<Invocation, arguments::ArgumentError> {
+    match &order.command {
+        Some(argv) => {
+            let places =
+                Places { target: Some(&scene.stage), mountpoint: &scene.mountpoint, source: &order.source };
+            arguments::command(argv, places)
+        }
+        None if scene.old.is_some_and(|old| scene.is_old(old)) => {
+            let options = arguments::with_own_superblock(&order.fstype, &order.options);
+            arguments::mount(&order.fstype, &options, &order.source, &scene.stage)
+        }
+        None => arguments::mount(&order.fstype, &order.options, &order.source, &scene.stage),
+    }
+}
+
+/// A command as people may see it.
+pub(super) fn show(invocation: &Invocation, secrets: &Secrets) -> String {
+    let words: Vec<String> = invocation.argv.iter().map(|argument| escape(argument)).collect();
+    secrets.hide(&words.join(" "))
+}
+
+/// The directory under which all private places lie.
+pub(super) fn make_root_directory(root: &BytePath) -> Result<(), Stop> {
+    let path = std::path::Path::new(OsStr::from_bytes(root.as_bytes()));
+    let make = |path: &std::path::Path, mode| {
+        std::fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Stop::call(format!("make the directory {root}"), errno)
+        })
+    };
+    path.parent().map_or(Ok(()), |parent| make(parent, 0o755))?;
+    make(path, 0o700)
+}
+
+/// A small private mount covers the root, so that no mount made below it shows up in other namespaces, and
+/// only the super-user can enter. Made once; several plans may come here at the same time.
+fn prepare_root(scene: &Scene) -> Result<(), Stop> {
+    let root = &scene.stage_root;
+    let _lock = lock_parent(root)?;
+    match scene.stack(root)?.last() {
+        Some(top) if top.propagation == Propagation::default() => return Ok(()),
+        // An earlier agent died between the two steps below.
+        Some(_) => {}
+        None => mount::mount_private_tmpfs(root)
+            .map_err(|errno| Stop::call(format!("mount a tmpfs at {root}"), errno))?,
+    }
+    mount::make_private(root).map_err(|errno| Stop::call(format!("make {root} private"), errno))
+}
+
+fn lock_parent(root: &BytePath) -> Result<OwnedFd, Stop> {
+    let slash = root.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    let parent = BytePath::new(root.as_bytes().get(..slash.max(1)).unwrap_or(b"/"));
+    say(format!("wait for other plans that prepare {root}"));
+    look::open_directory(&parent)
+        .and_then(|directory| flock(&directory, FlockOperation::LockExclusive).map(|()| directory))
+        .map_err(|errno| Stop::call(format!("lock {parent}"), errno))
+}
+
+/// An empty directory with nothing mounted on it.
+fn prepare_place(scene: &Scene) -> Result<(), Stop> {
+    clear_place(scene)?;
+    match mkdir(scene.stage.as_bytes(), Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(Stop::call(format!("make the directory {}", scene.stage), errno)),
+    }
+}
+
+/// Detaches whatever is mounted at the private place. True when there was something.
+pub(super) fn clear_place(scene: &Scene) -> Result<bool, Stop> {
+    let mut has_changed = false;
+    for _ in 0..STACK_LIMIT {
+        if scene.stack(&scene.stage)?.is_empty() {
+            break;
+        }
+        scene.detach_any(&scene.stage)?;
+        has_changed = true;
+    }
+    Ok(has_changed)
+}
+
+fn wait_for_mount(scene: &Scene, shown: &str) -> Result<(), Stop> {
+    let begun = clock::now();
+    let patience = SETTLE.min(scene.deadline.since(begun).saturating_sub(ANSWER));
+    loop {
+        // Opened before looking, so that a mount made in between wakes the poll.
+        let file = scene.proc.open_table().map_err(|errno| Stop::call("open the mount table", errno))?;
+        if !scene.stack(&scene.stage)?.is_empty() {
+            return Ok(());
+        }
+        let left = patience.saturating_sub(clock::now().since(begun));
+        if left.is_zero() {
+            let text = format!("{shown}: the helper ended with 0 and mounted nothing at {}", scene.stage);
+            return Err(Stop::Refused(Refusal::NotAMountPoint, text));
+        }
+        let mut files = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
+        let limit = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::ZERO);
+        // A signal only means another round.
+        let _ = poll(&mut files, limit);
+    }
+}

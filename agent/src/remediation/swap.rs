@@ -1,0 +1,261 @@
+//! Shows the staged mount at the mount point, in such a way that a path walk finds the old file system, then the
+//! new one, and never the bare directory.
+//!
+//! The new tree is cloned detached, gets its options there, goes in beneath the old mount, and only then the old
+//! one is detached. Where the kernel does not allow that (before 6.5, or the parent's propagation would put the new
+//! mount over a copy of itself) the two calls follow each other at once and the gap is measured.
+//!
+//! Propagation: the private place is cut off, so the clone is private. Under a shared parent the kernel makes the
+//! attached mount shared and gives it to every peer and slave, and takes the old one away there as well: one deep
+//! everywhere (`attach_recursive_mnt`, `propagate_umount`). Where the old mount was shared under a private parent,
+//! the clone is put into a new peer group first.
+
+use std::time::Duration;
+
+use agent_core::id::SuperblockId;
+use agent_core::path::BytePath;
+use agent_core::remediation::{Outcome, Refusal};
+use agent_core::topology::{Mount, MountTable};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+
+use super::attributes::{Former, Wish, for_bind_remount, for_new_mount};
+use super::scene::{STACK_LIMIT, Scene, Stop, core_errno, say};
+use super::wire::Step;
+use crate::sys::{clock, look, mount, mount_attributes};
+
+/// More entries than this are not counted in a covered directory.
+const COUNT_LIMIT: usize = 10_000;
+
+/// What has to be done, judged by the mount table alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Course {
+    /// The new superblock is already on top.
+    Nothing,
+    /// Nothing is mounted: the new mount goes onto the directory.
+    Attach,
+    /// The old superblock is on top, with `surplus` more mounts of it under that one.
+    Replace { surplus: usize },
+    /// The new superblock is already beneath the old mounts: they only have to go.
+    Finish { covering: usize },
+    /// Not done.
+    Refuse(Refusal),
+}
+
+pub(super) fn swap(scene: &Scene, readonly: bool) -> Result<Step, Stop> {
+    let table = scene.table()?;
+    let staged = table.top_at(&scene.stage).map(|mount| mount.superblock);
+    let stack = scene.stack(&scene.mountpoint)?;
+    let place = &scene.mountpoint;
+    let wish = Wish { readonly, old_readonly_is_the_fault: scene.repairs_readonly };
+    match decide(staged, &stack, scene.old, |superblock| scene.is_old(superblock)) {
+        Course::Nothing => {
+            Ok(Step::new(Outcome::AlreadySo, format!("{place} already shows the new superblock")))
+        }
+        Course::Attach => attach(scene, wish),
+        Course::Replace { surplus } => {
+            refuse_mounts_below(scene, &table, &stack)?;
+            detach_old(scene, surplus)?;
+            replace(scene, &stack, wish)
+        }
+        Course::Finish { covering } => {
+            refuse_mounts_below(scene, &table, &stack)?;
+            detach_old(scene, covering)?;
+            let mut step =
+                Step::new(Outcome::Changed, format!("detached the old mount over the new one at {place}"));
+            step.gap = Some(Duration::ZERO);
+            Ok(step)
+        }
+        Course::Refuse(refusal) => {
+            let shown =
+                stack.last().map_or("nothing".to_owned(), |top| format!("superblock {}", top.superblock));
+            Err(Stop::Refused(refusal, format!("{place} shows {shown}")))
+        }
+    }
+}
+
+/// Pure: the table and the plan in, the course out.
+fn decide(
+    staged: Option<SuperblockId>,
+    stack: &[Mount],
+    old: Option<SuperblockId>,
+    is_old: impl Fn(SuperblockId) -> bool,
+) -> Course {
+    let top = stack.last().map(|mount| mount.superblock);
+    let Some(staged) = staged else {
+        // After a finished plan the private place is empty and the mount point shows another superblock.
+        let is_done = old.is_some() && top.is_some_and(|top| !is_old(top));
+        return if is_done { Course::Nothing } else { Course::Refuse(Refusal::NotAMountPoint) };
+    };
+    if is_old(staged) {
+        return Course::Refuse(Refusal::SameSuperblock);
+    }
+    let Some(top) = top else { return Course::Attach };
+    if top == staged {
+        return Course::Nothing;
+    }
+    let covering = stack.iter().rev().take_while(|mount| is_old(mount.superblock)).count();
+    if covering == 0 {
+        return Course::Refuse(Refusal::TableChanged);
+    }
+    let below = stack.iter().rev().nth(covering).map(|mount| mount.superblock);
+    if below == Some(staged) {
+        Course::Finish { covering }
+    } else {
+        Course::Replace { surplus: covering - 1 }
+    }
+}
+
+/// Other file systems mounted inside the old one would vanish with it.
+fn refuse_mounts_below(scene: &Scene, table: &MountTable, stack: &[Mount]) -> Result<(), Stop> {
+    let inside = table.mounts().iter().find(|mount| {
+        mount.mountpoint != scene.mountpoint
+            && !scene.is_old(mount.superblock)
+            && stack.iter().any(|old| scene.is_old(old.superblock) && old.id == mount.parent)
+    });
+    match inside {
+        None => Ok(()),
+        Some(mount) => {
+            let text = format!("{} is mounted inside and would be detached as well", mount.mountpoint);
+            Err(Stop::Refused(Refusal::Busy, text))
+        }
+    }
+}
+
+/// Detaches `count` mounts of the old superblock from the top, looking before each.
+fn detach_old(scene: &Scene, count: usize) -> Result<(), Stop> {
+    for _ in 0..count.min(STACK_LIMIT) {
+        scene.detach(&old_top(scene)?)?;
+    }
+    Ok(())
+}
+
+/// The top mount, as long as it shows the old superblock.
+fn old_top(scene: &Scene) -> Result<Mount, Stop> {
+    let top = scene.stack(&scene.mountpoint)?.pop();
+    top.filter(|top| scene.is_old(top.superblock)).ok_or_else(|| {
+        let text = format!("somebody else changed what is mounted at {}", scene.mountpoint);
+        Stop::Refused(Refusal::TableChanged, text)
+    })
+}
+
+/// The new mount, ready to be attached.
+struct Tree {
+    tree: OwnedFd,
+    /// It could not be made shared while detached.
+    is_yet_to_share: bool,
+}
+
+/// A detached copy of the staged mount, with all options set.
+fn clone_staged(scene: &Scene, old: Option<&Former>, wish: Wish) -> Result<Tree, Stop> {
+    let clone = || {
+        let doing = || format!("clone the mount at {}", scene.stage);
+        mount::clone_tree(&scene.stage).map_err(|errno| Stop::call(doing(), errno))
+    };
+    let tree = clone()?;
+    let attributes = for_new_mount(old, wish);
+    match mount_attributes::set(tree.as_fd(), attributes) {
+        Ok(()) => Ok(Tree { tree, is_yet_to_share: false }),
+        // Before 5.12: where nobody sees it, the mount itself gets the options, and a copy has them too.
+        Err(Errno::NOSYS) => {
+            let table = scene.table()?;
+            let Some(staged) = table.top_at(&scene.stage) else {
+                let text = format!("nothing is mounted at {}", scene.stage);
+                return Err(Stop::Refused(Refusal::NotAMountPoint, text));
+            };
+            mount::set_options(&scene.stage, for_bind_remount(staged, attributes))
+                .map_err(|errno| Stop::call("set the options of the staged mount", errno))?;
+            Ok(Tree { tree: clone()?, is_yet_to_share: attributes.shared })
+        }
+        Err(errno) => Err(Stop::call("set the options of the new mount", errno)),
+    }
+}
+
+fn attach(scene: &Scene, wish: Wish) -> Result<Step, Stop> {
+    let place = &scene.mountpoint;
+    let Tree { tree, is_yet_to_share } = clone_staged(scene, scene.former.as_ref(), wish)?;
+    say(format!("mount at {place}"));
+    let covered = look::open_directory(place)
+        .map_err(|errno| Stop::call(format!("open the directory {place}"), errno))?;
+    mount::attach(&tree, place).map_err(|errno| Stop::call(format!("mount at {place}"), errno))?;
+    let mut step = Step::new(Outcome::Changed, format!("mounted at {place}, where nothing was"));
+    step.shown_at = Some(clock::now());
+    share(place, is_yet_to_share);
+    // Data in the covered directory was written while the volume was away. It is reported and never touched.
+    if let Ok(count @ 1..) = look::count_entries(&covered, COUNT_LIMIT) {
+        let more = if count == COUNT_LIMIT { "or more " } else { "" };
+        step.text.push_str(&format!("; the directory under it holds {count} {more}entries"));
+    }
+    Ok(step)
+}
+
+fn replace(scene: &Scene, stack: &[Mount], wish: Wish) -> Result<Step, Stop> {
+    let place = &scene.mountpoint;
+    let old = stack.iter().find(|mount| scene.is_old(mount.superblock)).map(Former::of);
+    let Tree { tree, is_yet_to_share } = clone_staged(scene, old.as_ref(), wish)?;
+    say(format!("move the new mount beneath the old one at {place}"));
+    match mount::attach_beneath(&tree, place) {
+        Ok(()) => {
+            detach_old(scene, 1)?;
+            let mut step = Step::new(
+                Outcome::Changed,
+                format!("moved beneath the old mount at {place}, then detached that"),
+            );
+            step.gap = Some(Duration::ZERO);
+            Ok(step)
+        }
+        Err(errno @ (Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)) => {
+            let step = back_to_back(
+                scene,
+                &tree,
+                place,
+                &format!("beneath is refused here ({})", core_errno(errno)),
+            )?;
+            share(place, is_yet_to_share);
+            Ok(step)
+        }
+        Err(errno) => Err(Stop::call(format!("move the new mount beneath the old one at {place}"), errno)),
+    }
+}
+
+/// Makes up for what could not be set on the detached tree.
+fn share(place: &BytePath, is_yet_to_share: bool) {
+    if is_yet_to_share {
+        // The mount is there and works; propagation alone is no reason to call it failed.
+        let _ = mount::make_shared(place);
+    }
+}
+
+/// Detach and attach, with nothing in between but the two calls.
+fn back_to_back(scene: &Scene, tree: &OwnedFd, place: &BytePath, why: &str) -> Result<Step, Stop> {
+    // Should the second call fail, the old mount goes back: a sick mount is better than a bare directory that
+    // takes what programs write.
+    let top = old_top(scene)?;
+    let keepsake = mount::clone_tree(place).ok();
+    say(format!("detach the old mount at {place} and mount the new one"));
+    scene.keep_top(&top)?;
+    let begun = clock::now();
+    mount::detach(place).map_err(|errno| Stop::call(format!("detach the old mount at {place}"), errno))?;
+    let attached = mount::attach(tree, place);
+    let gap = clock::now().since(begun);
+    let result = match attached {
+        Ok(()) => {
+            let mut step = Step::new(
+                Outcome::Changed,
+                format!("detached the old mount at {place}, then mounted; {why}"),
+            );
+            step.gap = Some(gap);
+            Ok(step)
+        }
+        Err(errno) => {
+            let is_back = keepsake.as_ref().is_some_and(|old| mount::attach(old, place).is_ok());
+            let end = if is_back { "the old one is back" } else { "nothing is mounted there now" };
+            Err(Stop::call(format!("mount the new one at {place} ({end})"), errno))
+        }
+    };
+    keepsake.into_iter().for_each(|old| scene.keep(old));
+    result
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Takes mounts away: the old one plainly, a left-over top, and whatever is at the private place.
+
+use agent_core::id::SuperblockId;
+use agent_core::path::BytePath;
+use agent_core::remediation::{Outcome, Refusal};
+use agent_core::topology::Mount;
+use rustix::fs::{AtFlags, CWD, unlinkat};
+use rustix::io::Errno;
+
+use super::attributes::{Former, again};
+use super::scene::{STACK_LIMIT, Scene, Stop, say};
+use super::stage::clear_place;
+use super::wire::Step;
+use crate::sys::{clock, look, mount};
+
+/// Unmounts the old superblock at the mount point, so that its device can be mounted afresh. Never lazily: a
+/// detached superblock lives on as long as anyone has a file open, and mounting the device shows it again.
+pub(super) fn unmount_old(scene: &Scene) -> Result<Step, Stop> {
+    let place = &scene.mountpoint;
+    let mut stack = scene.stack(place)?;
+    let Some(top) = stack.last().cloned() else {
+        let mut step = Step::new(Outcome::AlreadySo, format!("nothing is mounted at {place}"));
+        step.number_proves_nothing = scene.old.is_some_and(|old| is_gone(scene, old, None));
+        return Ok(step);
+    };
+    if !scene.is_old(top.superblock) {
+        let text = format!("{place} shows superblock {}, not the old one", top.superblock);
+        return Err(Stop::Refused(Refusal::TableChanged, text));
+    }
+    for _ in 0..STACK_LIMIT {
+        let Some(mount) = stack.last().filter(|mount| scene.is_old(mount.superblock)) else { break };
+        say(format!("unmount {place}"));
+        scene.expect_top(mount)?;
+        match mount::unmount(place) {
+            Ok(()) => {}
+            Err(Errno::BUSY) => return Err(Stop::Refused(Refusal::Busy, format!("{place} is in use"))),
+            Err(errno) => return Err(Stop::call(format!("unmount {place}"), errno)),
+        }
+        stack = scene.stack(place)?;
+    }
+    let gone_at = clock::now();
+    if !is_gone(scene, top.superblock, Some(&top)) {
+        return Err(put_back(scene, &top));
+    }
+    let mut step =
+        Step::new(Outcome::Changed, format!("unmounted {place}; superblock {} is gone", top.superblock));
+    step.gone_at = Some(gone_at);
+    step.number_proves_nothing = true;
+    step.former = Some(Former::of(&top));
+    Ok(step)
+}
+
+/// Whether the superblock no longer exists: the kernel then gives its number to a new one.
+fn is_gone(scene: &Scene, superblock: SuperblockId, was: Option<&Mount>) -> bool {
+    let device = was.map(|mount| mount.source.clone()).filter(|source| source.starts_with(b"/"));
+    let device = device.or_else(|| device_name(superblock));
+    if let Some(is_released) = device.and_then(|device| look::is_released(&device)) {
+        return is_released;
+    }
+    // No device to ask: as far as this namespace shows.
+    scene.table().is_ok_and(|table| table.showing(superblock).next().is_none())
+}
+
+/// kernel: `block_uevent`, block/genhd.c: DEVNAME in /sys/dev/block/MAJOR:MINOR/uevent.
+fn device_name(superblock: SuperblockId) -> Option<Vec<u8>> {
+    let text = std::fs::read_to_string(format!("/sys/dev/block/{superblock}/uevent")).ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+    Some(format!("/dev/{name}").into_bytes())
+}
+
+/// Somebody else keeps the sick superblock alive: a bind, another namespace, a mount that was detached with files
+/// open. Mounting the device shows it again, so that at least nobody writes into the bare directory.
+fn put_back(scene: &Scene, old: &Mount) -> Stop {
+    let place = &scene.mountpoint;
+    let why = format!(
+        "superblock {} is still in use elsewhere; mounting its device shows it again",
+        old.superblock
+    );
+    match mount_again(place, old) {
+        Ok(()) => Stop::Refused(Refusal::SameSuperblock, format!("{why}; put back at {place}")),
+        Err(errno) => {
+            let errno = super::scene::core_errno(errno);
+            Stop::Refused(Refusal::SameSuperblock, format!("{why}; putting it back at {place}: {errno}"))
+        }
+    }
+}
+
+/// Mounts the device with the options that the old mount had.
+fn mount_again(place: &BytePath, old: &Mount) -> rustix::io::Result<()> {
+    let again = again(old);
+    mount::mount_plainly(&old.source, place, &old.fstype, again.first)?;
+    again.then.map_or(Ok(()), |flags| mount::set_options(place, flags))
+}
+
+/// Finishes a swap that was cut off between its two halves.
+pub(super) fn detach_top(scene: &Scene) -> Result<Step, Stop> {
+    let place = &scene.mountpoint;
+    let stack = scene.stack(place)?;
+    // An autofs trap below was there before; without the old mount it would be sprung.
+    let is_covered = matches!(stack.as_slice(), [.., below, top]
+        if scene.is_old(top.superblock) && !scene.is_old(below.superblock) && below.fstype != "autofs");
+    if !is_covered {
+        return Ok(Step::new(Outcome::AlreadySo, format!("no old mount covers another at {place}")));
+    }
+    if let Some(top) = stack.last() {
+        scene.detach(top)?;
+    }
+    Ok(Step::new(Outcome::Changed, format!("detached the old mount that covered another at {place}")))
+}
+
+/// Leaves nothing at the private place. The directory goes only if it is empty: what is in it stays.
+pub(super) fn unstage(scene: &Scene) -> Result<Step, Stop> {
+    let place = &scene.stage;
+    let had_mounts = clear_place(scene)?;
+    match unlinkat(CWD, place.as_bytes(), AtFlags::REMOVEDIR) {
+        Ok(()) => Ok(Step::new(Outcome::Changed, format!("removed {place}"))),
+        Err(Errno::NOENT) if !had_mounts => {
+            Ok(Step::new(Outcome::AlreadySo, format!("{place} is not there")))
+        }
+        Err(Errno::NOENT) => Ok(Step::new(Outcome::Changed, format!("detached what was mounted at {place}"))),
+        Err(Errno::NOTEMPTY | Errno::BUSY) => {
+            let outcome = if had_mounts { Outcome::Changed } else { Outcome::AlreadySo };
+            Ok(Step::new(outcome, format!("left the directory {place}, which is not empty")))
+        }
+        Err(errno) => Err(Stop::call(format!("remove the directory {place}"), errno)),
+    }
+}

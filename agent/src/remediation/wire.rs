@@ -1,0 +1,315 @@
+//! What the executor and its children say to each other: one JSON document in, lines of JSON out.
+//!
+//! Paths are arrays of bytes, so that none is lost. The shapes live between two copies of one binary and need no
+//! version.
+
+use std::time::Duration;
+
+use agent_core::errno::Errno;
+use agent_core::id::SuperblockId;
+use agent_core::path::BytePath;
+use agent_core::remediation::{Action, Outcome, Plan, Refusal};
+use agent_core::time::Monotonic;
+use agent_core::verdict::Reason;
+use agent_core::volume::{Identity, Method, Sentinel};
+use serde::{Deserialize, Serialize};
+
+use super::attributes::Former;
+
+/// One action, with all that a child needs to carry it out.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Request {
+    /// Process id of the executor. The child ends when that does.
+    pub(super) parent: u32,
+    /// When the child is killed, in nanoseconds on the clock that both read.
+    pub(super) deadline: u64,
+    pub(super) stage_root: Vec<u8>,
+    pub(super) mountpoint: Vec<u8>,
+    pub(super) stage: Vec<u8>,
+    /// Device number, in the kernel's encoding.
+    pub(super) old: Option<u32>,
+    /// An earlier step made sure that the old superblock is gone, so that its number may name a new one; or
+    /// repaired in place, so that only the answers count.
+    pub(super) number_proves_nothing: bool,
+    pub(super) repairs_readonly: bool,
+    /// The old mount, where an earlier step took it away.
+    pub(super) former: Option<Former>,
+    pub(super) action: WireAction,
+}
+
+/// What earlier steps of a plan have found out for those that follow.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Known {
+    /// See [`Request::number_proves_nothing`].
+    pub(super) number_proves_nothing: bool,
+    /// See [`Request::former`].
+    pub(super) former: Option<Former>,
+}
+
+/// [`Action`] on the wire.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) enum WireAction {
+    Stage {
+        command: Option<Vec<String>>,
+        source: Vec<u8>,
+        fstype: String,
+        options: Vec<String>,
+    },
+    CheckStaged {
+        sentinel: Option<WireSentinel>,
+        uuid: Option<String>,
+        fsid: Option<String>,
+        source: Option<Vec<u8>>,
+        fstype: Option<String>,
+    },
+    UnmountOld,
+    Swap {
+        readonly: bool,
+    },
+    RunInPlace {
+        argv: Vec<String>,
+    },
+    Verify {
+        sentinel: Option<WireSentinel>,
+    },
+    DetachTop,
+    Unstage,
+}
+
+/// [`Sentinel`] on the wire.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct WireSentinel {
+    path: Vec<u8>,
+    content: Option<Vec<u8>>,
+}
+
+/// One line from the child.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) enum Line {
+    /// What it is about to do: shown when it never comes back.
+    Progress(String),
+    /// The end. The process may take longer to go: the kernel then lets go of the old file system.
+    Done(WireReport),
+}
+
+/// What became of one action.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct WireReport {
+    outcome: WireOutcome,
+    pub(super) text: String,
+    gap: Option<u64>,
+    gone_at: Option<u64>,
+    shown_at: Option<u64>,
+    pub(super) number_proves_nothing: bool,
+    former: Option<Former>,
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+enum WireOutcome {
+    Changed,
+    AlreadySo,
+    Refused(String),
+    Failed(u16),
+    HelperFailed(i32),
+}
+
+/// What became of one action, in the words of the core.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Step {
+    pub(super) outcome: Outcome,
+    /// For people, without secrets.
+    pub(super) text: String,
+    /// How long the mount point showed nothing, where this step alone knows.
+    pub(super) gap: Option<Duration>,
+    /// When this step took the old mount away and left nothing.
+    pub(super) gone_at: Option<Monotonic>,
+    /// When this step showed the new mount where nothing was.
+    pub(super) shown_at: Option<Monotonic>,
+    /// From now on the old device number is no sign of the old superblock.
+    pub(super) number_proves_nothing: bool,
+    /// The mount that this step took away and that has to be replaced.
+    pub(super) former: Option<Former>,
+}
+
+impl Step {
+    pub(super) fn new(outcome: Outcome, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self {
+            outcome,
+            text,
+            gap: None,
+            gone_at: None,
+            shown_at: None,
+            number_proves_nothing: false,
+            former: None,
+        }
+    }
+}
+
+impl Request {
+    pub(super) fn new(
+        plan: &Plan,
+        action: &Action,
+        stage_root: &BytePath,
+        known: Known,
+        deadline: Monotonic,
+    ) -> Self {
+        Self {
+            parent: std::process::id(),
+            deadline: nanos(deadline.since_boot()),
+            stage_root: stage_root.as_bytes().to_vec(),
+            mountpoint: plan.mountpoint.as_bytes().to_vec(),
+            stage: plan.stage.as_bytes().to_vec(),
+            old: plan.old.map(SuperblockId::to_kernel),
+            number_proves_nothing: known.number_proves_nothing,
+            former: known.former,
+            repairs_readonly: plan.reason == Some(Reason::Readonly),
+            action: action.into(),
+        }
+    }
+}
+
+impl From<&Action> for WireAction {
+    fn from(action: &Action) -> Self {
+        match action {
+            Action::Stage { method, source, fstype, options } => Self::Stage {
+                command: match method {
+                    Method::Mount => None,
+                    Method::Command(argv) => Some(argv.clone()),
+                },
+                source: source.clone(),
+                fstype: fstype.clone(),
+                options: options.clone(),
+            },
+            Action::CheckStaged { sentinel, identity: Identity { uuid, fsid }, source, fstype } => {
+                Self::CheckStaged {
+                    sentinel: sentinel.as_ref().map(WireSentinel::from),
+                    uuid: uuid.clone(),
+                    fsid: fsid.clone(),
+                    source: source.clone(),
+                    fstype: fstype.clone(),
+                }
+            }
+            Action::UnmountOld => Self::UnmountOld,
+            Action::Swap { readonly } => Self::Swap { readonly: *readonly },
+            Action::RunInPlace { argv } => Self::RunInPlace { argv: argv.clone() },
+            Action::Verify { sentinel } => {
+                Self::Verify { sentinel: sentinel.as_ref().map(WireSentinel::from) }
+            }
+            Action::DetachTop => Self::DetachTop,
+            Action::Unstage => Self::Unstage,
+        }
+    }
+}
+
+impl From<&Sentinel> for WireSentinel {
+    fn from(sentinel: &Sentinel) -> Self {
+        Self { path: sentinel.path.as_bytes().to_vec(), content: sentinel.content.clone() }
+    }
+}
+
+impl From<WireSentinel> for Sentinel {
+    fn from(sentinel: WireSentinel) -> Self {
+        Self { path: BytePath::new(sentinel.path), content: sentinel.content }
+    }
+}
+
+impl From<Step> for WireReport {
+    fn from(step: Step) -> Self {
+        Self {
+            outcome: match step.outcome {
+                Outcome::Changed => WireOutcome::Changed,
+                Outcome::AlreadySo => WireOutcome::AlreadySo,
+                Outcome::Refused(refusal) => WireOutcome::Refused(refusal.label().to_owned()),
+                Outcome::Failed(errno) => WireOutcome::Failed(errno.0),
+                Outcome::HelperFailed(code) => WireOutcome::HelperFailed(code),
+                // A child never says these of itself; the executor does.
+                Outcome::TimedOut | Outcome::Interrupted => WireOutcome::Failed(TIMED_OUT.0),
+            },
+            text: step.text,
+            gap: step.gap.map(nanos),
+            gone_at: step.gone_at.map(|at| nanos(at.since_boot())),
+            shown_at: step.shown_at.map(|at| nanos(at.since_boot())),
+            number_proves_nothing: step.number_proves_nothing,
+            former: step.former,
+        }
+    }
+}
+
+impl From<WireReport> for Step {
+    fn from(report: WireReport) -> Self {
+        Self {
+            outcome: match report.outcome {
+                WireOutcome::Changed => Outcome::Changed,
+                WireOutcome::AlreadySo => Outcome::AlreadySo,
+                WireOutcome::Refused(label) => refusal(&label),
+                WireOutcome::Failed(errno) => Outcome::Failed(Errno(errno)),
+                WireOutcome::HelperFailed(code) => Outcome::HelperFailed(code),
+            },
+            text: report.text,
+            gap: report.gap.map(Duration::from_nanos),
+            gone_at: report.gone_at.map(Monotonic::from_nanos),
+            shown_at: report.shown_at.map(Monotonic::from_nanos),
+            number_proves_nothing: report.number_proves_nothing,
+            former: report.former,
+        }
+    }
+}
+
+/// ETIMEDOUT.
+const TIMED_OUT: Errno = Errno(110);
+/// EPROTO: a child that speaks another language.
+const PROTOCOL: Errno = Errno(71);
+
+const REFUSALS: [Refusal; 7] = [
+    Refusal::SameSuperblock,
+    Refusal::OtherVolume,
+    Refusal::Busy,
+    Refusal::TableChanged,
+    Refusal::StagedSick,
+    Refusal::NotAMountPoint,
+    Refusal::MountLimit,
+];
+
+fn refusal(label: &str) -> Outcome {
+    let known = REFUSALS.into_iter().find(|refusal| refusal.label() == label);
+    known.map_or(Outcome::Failed(PROTOCOL), Outcome::Refused)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_survives_the_wire() {
+        let outcomes = REFUSALS.into_iter().map(Outcome::Refused).chain([
+            Outcome::Changed,
+            Outcome::AlreadySo,
+            Outcome::Failed(Errno(5)),
+            Outcome::HelperFailed(-9),
+        ]);
+        for outcome in outcomes {
+            let mut step = Step::new(outcome, "said \"this\"\nand that");
+            step.gap = Some(Duration::from_nanos(17));
+            step.gone_at = Some(Monotonic::from_nanos(5));
+            step.number_proves_nothing = true;
+            step.former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
+            assert!(step.former.is_some());
+            let text = serde_json::to_string(&Line::Done(step.clone().into())).unwrap();
+            assert!(!text.contains('\n'));
+            let Line::Done(report) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
+            assert_eq!(Step::from(report), step);
+        }
+    }
+
+    #[test]
+    fn paths_and_contents_keep_every_byte() {
+        let sentinel = Sentinel { path: BytePath::new(*b"a\xe9\n"), content: Some(vec![0, 255, 10]) };
+        let text = serde_json::to_string(&WireSentinel::from(&sentinel)).unwrap();
+        assert_eq!(Sentinel::from(serde_json::from_str::<WireSentinel>(&text).unwrap()), sentinel);
+    }
+}

@@ -1,0 +1,108 @@
+//! Fixtures and random bytes.
+
+use agent_common::decode::{DecodeError, Record, decode};
+use agent_common::record::{KIND_ERROR, KIND_NAME};
+use agent_common::settings::op as number;
+use proptest::prelude::*;
+
+use super::*;
+
+/// The bytes of an error record as the kernel side writes them.
+fn error_bytes() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend(KIND_ERROR.to_ne_bytes());
+    bytes.extend(72u32.to_ne_bytes());
+    bytes.extend(1_500_000_000u64.to_ne_bytes());
+    bytes.extend(256u64.to_ne_bytes());
+    bytes.extend(((7u32 << 20) | 3).to_ne_bytes());
+    bytes.extend(5u16.to_ne_bytes());
+    bytes.extend([number::READ, 0]);
+    bytes.extend(77u64.to_ne_bytes());
+    bytes.extend(12u32.to_ne_bytes());
+    bytes.extend(11u32.to_ne_bytes());
+    bytes.extend(4_026_531_841u32.to_ne_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(*b"c\xe9t\0rubbish\0\0\0\0\0");
+    bytes
+}
+
+#[test]
+fn an_error_record_becomes_an_observation_without_a_count() {
+    let Ok(Record::Error(record)) = decode(&error_bytes()) else { panic!("no error record") };
+    let errors = first(&record);
+    assert_eq!(errors.superblock, SuperblockId { major: 7, minor: 3 });
+    assert_eq!((errors.errno, errors.op, errors.count), (Errno(5), Op::Read, 0));
+    assert_eq!(errors.root_inode, Some(256));
+    assert_eq!(errors.at, Monotonic::from_nanos(1_500_000_000));
+    let task = errors.task.unwrap();
+    assert_eq!((task.tid, task.pid, task.comm.as_str()), (12, 11, "c\\xe9t"));
+}
+
+#[test]
+fn longer_records_are_read_and_unknown_kinds_are_skipped() {
+    let mut longer = error_bytes();
+    longer.extend([9; 8]);
+    longer[4] = 80;
+    assert!(matches!(decode(&longer), Ok(Record::Error(_))));
+    longer[0] = 200;
+    assert_eq!(decode(&longer), Ok(Record::Unknown { kind: 200 }));
+}
+
+#[test]
+fn short_records_say_what_they_need() {
+    let bytes = error_bytes();
+    assert_eq!(decode(&bytes[..3]), Err(DecodeError::TooShort { need: 4, have: 3 }));
+    let mut cut = bytes[..70].to_vec();
+    cut[4] = 70;
+    assert_eq!(decode(&cut), Err(DecodeError::TooShort { need: 72, have: 70 }));
+    assert_eq!(decode(&bytes[..70]), Err(DecodeError::BadLength));
+}
+
+#[test]
+fn a_name_longer_than_its_field_is_refused() {
+    let mut bytes = vec![0; 328];
+    bytes[..4].copy_from_slice(&KIND_NAME.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&328u32.to_ne_bytes());
+    assert!(matches!(decode(&bytes), Ok(Record::Name(_))));
+    bytes[64..68].copy_from_slice(&257u32.to_ne_bytes());
+    assert_eq!(decode(&bytes), Err(DecodeError::BadLength));
+}
+
+#[test]
+fn operations_have_the_same_numbers_on_both_sides() {
+    for (number, expected) in [
+        (number::READ, Op::Read),
+        (number::WRITE, Op::Write),
+        (number::SYNC, Op::Sync),
+        (number::OPEN, Op::Open),
+        (number::STAT, Op::Stat),
+        (number::LIST, Op::List),
+        (number::CHANGE, Op::Change),
+        (number::FAULT, Op::Fault),
+        (number::WRITEBACK, Op::Writeback),
+        (number::OTHER, Op::Other),
+        (250, Op::Other),
+    ] {
+        assert_eq!(op(number), expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        if let Ok(Record::Error(record)) = decode(&bytes) {
+            prop_assert_eq!(first(&record).count, 0);
+        }
+    }
+
+    #[test]
+    fn a_right_header_with_any_rest_never_panics(
+        kind in 0u32..4,
+        rest in proptest::collection::vec(any::<u8>(), 8..400),
+    ) {
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend(u32::try_from(rest.len() + 8).unwrap().to_ne_bytes());
+        bytes.extend(rest);
+        let _ = decode(&bytes);
+    }
+}

@@ -1,0 +1,125 @@
+//! Errors of loading and attaching in words that help.
+
+use std::error::Error;
+use std::io;
+
+use agent_core::errno::Errno;
+
+use super::programs::Attachment;
+use crate::kernel::KernelSupport;
+
+/// The whole chain of an error as one line, then what it means here.
+#[must_use]
+pub(super) fn explain(
+    error: &(dyn Error + 'static),
+    attachment: Attachment,
+    support: &KernelSupport,
+) -> String {
+    let Some(number) = os_error(error) else {
+        return chain(error);
+    };
+    let errno = u16::try_from(number).map_or_else(|_| format!("errno {number}"), |n| Errno(n).to_string());
+    match meaning(number, attachment, support) {
+        Some(meaning) => format!("{errno}: {meaning}"),
+        None => format!("{errno}: {}", chain(error)),
+    }
+}
+
+fn meaning(number: i32, attachment: Attachment, support: &KernelSupport) -> Option<String> {
+    let text = match number {
+        libc::EPERM => return Some(refused(attachment, support)),
+        // Kernel-internal, without a name in any C library; arm64 answers so before 6.x.
+        524 => "this kernel has no trampolines",
+        libc::ENOENT => "this kernel has no such hook",
+        libc::ENOMEM => "no memory: before 5.11 raise RLIMIT_MEMLOCK or grant CAP_SYS_RESOURCE",
+        libc::EBUSY => "another program holds this hook",
+        libc::ENOSYS => "this kernel has no bpf system call",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn refused(attachment: Attachment, support: &KernelSupport) -> String {
+    if let Some(missing) = support.capabilities.and_then(|set| set.missing_for_programs()) {
+        return format!("{} is missing", missing.name());
+    }
+    let lockdown = match support.lockdown.as_deref() {
+        None | Some("none") => String::new(),
+        Some(mode) => format!(" (lockdown: {mode})"),
+    };
+    match attachment {
+        Attachment::FunctionExit => format!("trampolines are refused on this kernel{lockdown}"),
+        Attachment::RawTracepoint | Attachment::RunOnce => {
+            format!("refused by the kernel or a security policy{lockdown}")
+        }
+    }
+}
+
+/// The number at the bottom of the chain.
+fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(number) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Some(number);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Every link of the chain, once, in one line of bounded length.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    const LONGEST: usize = 400;
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let link = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if !text.contains(&link) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&link);
+        }
+        next = error.source();
+    }
+    // The end of a verifier's log is what says why.
+    match text.char_indices().rev().nth(LONGEST) {
+        Some((at, _)) => format!("…{}", text.get(at..).unwrap_or_default()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::capability::Capabilities;
+
+    fn support(capabilities: &str, lockdown: Option<&str>) -> KernelSupport {
+        KernelSupport {
+            release: String::new(),
+            capabilities: Capabilities::from_status(&format!("CapEff:\t{capabilities}\n")),
+            lockdown: lockdown.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_missing_capability() {
+        let error = io::Error::from_raw_os_error(libc::EPERM);
+        let text = explain(&error, Attachment::RawTracepoint, &support("0", None));
+        assert_eq!(text, "EPERM: CAP_BPF is missing");
+    }
+
+    #[test]
+    fn a_refusal_with_all_capabilities_names_lockdown() {
+        let error = io::Error::from_raw_os_error(libc::EPERM);
+        let text = explain(&error, Attachment::FunctionExit, &support("200000", Some("integrity")));
+        assert_eq!(text, "EPERM: trampolines are refused on this kernel (lockdown: integrity)");
+    }
+
+    #[test]
+    fn the_number_without_a_name_has_one() {
+        let error = io::Error::from_raw_os_error(524);
+        let text = explain(&error, Attachment::FunctionExit, &support("200000", None));
+        assert_eq!(text, "ENOTSUPP (524): this kernel has no trampolines");
+    }
+}

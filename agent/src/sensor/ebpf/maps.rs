@@ -1,0 +1,113 @@
+//! The kernel's maps as this side holds them.
+
+use agent_common::key::{NameBytes, NameValue};
+use agent_common::names;
+use agent_common::settings::{MAX_NAMES, MAX_TRACKED};
+use aya::Ebpf;
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap, RingBuf};
+
+use super::counters::Counters;
+use super::loader::is_full;
+use super::places::{Places, trie_key};
+
+/// The maps, taken out of the object.
+pub(super) struct Maps {
+    /// What is left of the object: the programs and their links.
+    pub ebpf: Ebpf,
+    /// Records.
+    pub records: RingBuf<MapData>,
+    /// What was lost.
+    pub lost: PerCpuArray<MapData, u64>,
+    /// Counters.
+    pub counters: Counters,
+    /// What is tracked.
+    pub places: KernelPlaces,
+}
+
+/// Why a map could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TakeError {
+    /// Built from other sources.
+    #[error("the object has no map {0}")]
+    Missing(&'static str),
+    /// Other type or size.
+    #[error("map {map} is not what it should be: {reason}")]
+    Wrong {
+        /// Which.
+        map: &'static str,
+        /// Why.
+        reason: MapError,
+    },
+}
+
+impl Maps {
+    /// Takes what this side uses.
+    ///
+    /// # Errors
+    /// When the object was built from other sources.
+    pub(super) fn take(mut ebpf: Ebpf) -> Result<Self, TakeError> {
+        let records = typed(&mut ebpf, names::RECORDS)?;
+        let lost = typed(&mut ebpf, names::DROPPED)?;
+        let counters: PerCpuHashMap<_, _, _> = typed(&mut ebpf, names::COUNTERS)?;
+        let superblocks = typed(&mut ebpf, names::TRACKED)?;
+        let trie = typed(&mut ebpf, names::NAMES)?;
+        let places = KernelPlaces { superblocks, trie, applied: Places::default() };
+        Ok(Self { ebpf, records, lost, counters: Counters::new(counters), places })
+    }
+}
+
+fn typed<M: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, TakeError> {
+    let map = ebpf.take_map(name).ok_or(TakeError::Missing(name))?;
+    M::try_from(map).map_err(|reason| TakeError::Wrong { map: name, reason })
+}
+
+/// Tracked superblocks and mount points in the kernel.
+pub(super) struct KernelPlaces {
+    superblocks: HashMap<MapData, u32, u32>,
+    trie: LpmTrie<MapData, NameBytes, NameValue>,
+    applied: Places,
+}
+
+impl KernelPlaces {
+    /// Changes what differs from the last time. What could not be put in is told in words.
+    pub(super) fn apply(&mut self, wanted: &Places) -> Option<String> {
+        let mut problem = None;
+        let mut note = |what: &str, most: u32, error: &MapError| {
+            problem.get_or_insert_with(|| {
+                let cause = if is_full(error) { format!("more than {most}") } else { error.to_string() };
+                format!("not every {what} is watched: {cause}")
+            });
+        };
+        // Out first, so that there is room.
+        for gone in self.applied.names.keys().filter(|name| !wanted.names.contains_key(*name)) {
+            if let Some((bits, bytes)) = trie_key(gone) {
+                let _ = self.trie.remove(&Key::new(bits, bytes));
+            }
+        }
+        for gone in self.applied.superblocks.keys().filter(|dev| !wanted.superblocks.contains_key(dev)) {
+            let _ = self.superblocks.remove(gone);
+        }
+        let mut applied = Places::default();
+        for (s_dev, flags) in &wanted.superblocks {
+            let same = self.applied.superblocks.get(s_dev) == Some(flags);
+            let result = if same { Ok(()) } else { self.superblocks.insert(s_dev, flags, 0) };
+            match result {
+                Ok(()) => drop(applied.superblocks.insert(*s_dev, *flags)),
+                Err(error) => note("superblock", MAX_TRACKED, &error),
+            }
+        }
+        for (name, value) in &wanted.names {
+            let same = self.applied.names.get(name) == Some(value);
+            // Names too long for the trie are placed by the agent, where at all.
+            let Some((bits, bytes)) = trie_key(name) else { continue };
+            let result = if same { Ok(()) } else { self.trie.insert(&Key::new(bits, bytes), value, 0) };
+            match result {
+                Ok(()) => drop(applied.names.insert(name.clone(), *value)),
+                Err(error) => note("mount point", MAX_NAMES, &error),
+            }
+        }
+        self.applied = applied;
+        problem
+    }
+}

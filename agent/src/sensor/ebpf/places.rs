@@ -1,0 +1,128 @@
+//! Mount points as the kernel side looks names up: what to put into its maps, and the same lookup in here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent_common::key::{NAME_BYTES, NameBytes, NameValue};
+use agent_common::settings::TRACKED_NESTED;
+use agent_core::engine::Tracked;
+use agent_core::path::BytePath;
+
+/// What is wanted in the kernel's maps.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Places {
+    /// Tracked superblocks and their flags.
+    pub superblocks: BTreeMap<u32, u32>,
+    /// Mount points with a slash at their end: tracked ones, and untracked ones below them.
+    pub names: BTreeMap<Vec<u8>, NameValue>,
+}
+
+impl Places {
+    /// Works out what to put where. `shadows` are the mount points that are not tracked.
+    #[must_use]
+    pub(super) fn new(tracked: &[Tracked], shadows: &[BytePath]) -> Self {
+        let mut places = Self::default();
+        for row in tracked {
+            let s_dev = row.superblock.to_kernel();
+            places.superblocks.insert(s_dev, 0);
+            let value = NameValue { root_ino: row.root_inode.unwrap_or(0), s_dev, reserved: 0 };
+            places.names.insert(with_slash(row.mountpoint.as_bytes()), value);
+        }
+        let all: BTreeSet<Vec<u8>> = shadows
+            .iter()
+            .map(|shadow| with_slash(shadow.as_bytes()))
+            .chain(places.names.keys().cloned())
+            .collect();
+        for row in tracked {
+            let base = with_slash(row.mountpoint.as_bytes());
+            for below in all.range(base.clone()..).take_while(|name| name.starts_with(&base)) {
+                if *below != base {
+                    places.superblocks.insert(row.superblock.to_kernel(), TRACKED_NESTED);
+                    places.names.entry(below.clone()).or_default();
+                }
+            }
+        }
+        places
+    }
+
+    /// The place of an absolute name without `.` and `..`: superblock and root inode.
+    #[must_use]
+    pub(super) fn find(&self, path: &[u8]) -> Option<(u32, u64)> {
+        let path = with_slash(path);
+        let found = prefixes(&path).find_map(|prefix| self.names.get(prefix))?;
+        (found.s_dev != 0).then_some((found.s_dev, found.root_ino))
+    }
+}
+
+/// Every prefix that ends with a slash, the longest first.
+pub(super) fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    (1..=path.len()).rev().filter_map(|end| path.get(..end)).filter(|prefix| prefix.ends_with(b"/"))
+}
+
+/// The name with exactly one slash at its end.
+#[must_use]
+pub(super) fn with_slash(path: &[u8]) -> Vec<u8> {
+    let mut bytes = path.to_vec();
+    while bytes.ends_with(b"/") {
+        bytes.pop();
+    }
+    bytes.push(b'/');
+    bytes
+}
+
+/// The key of the trie: the bytes and how many bits of them count. `None` for names that are too long.
+#[must_use]
+pub(super) fn trie_key(name: &[u8]) -> Option<(u32, NameBytes)> {
+    let mut bytes = [0; NAME_BYTES];
+    bytes.get_mut(..name.len())?.copy_from_slice(name);
+    Some((u32::try_from(name.len()).ok()?.checked_mul(8)?, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::id::SuperblockId;
+
+    use super::*;
+
+    fn tracked(minor: u32, mountpoint: &str) -> Tracked {
+        Tracked {
+            superblock: SuperblockId { major: 0, minor },
+            root_inode: Some(u64::from(minor)),
+            mountpoint: BytePath::from(mountpoint),
+        }
+    }
+
+    #[test]
+    fn whole_components_match_and_the_longest_wins() {
+        let places = Places::new(&[tracked(1, "/mnt/a"), tracked(2, "/mnt/a/b")], &[]);
+        assert_eq!(places.find(b"/mnt/a"), Some((1, 1)));
+        assert_eq!(places.find(b"/mnt/a/"), Some((1, 1)));
+        assert_eq!(places.find(b"/mnt/a/x"), Some((1, 1)));
+        assert_eq!(places.find(b"/mnt/ab"), None);
+        assert_eq!(places.find(b"/mnt/a/b/c"), Some((2, 2)));
+        assert_eq!(places.superblocks, BTreeMap::from([(1, TRACKED_NESTED), (2, 0)]));
+    }
+
+    #[test]
+    fn an_untracked_mount_below_is_not_its_parent() {
+        let shadows = [BytePath::from("/mnt/a/tmp"), BytePath::from("/elsewhere")];
+        let places = Places::new(&[tracked(1, "/mnt/a")], &shadows);
+        assert_eq!(places.find(b"/mnt/a/tmp/x"), None);
+        assert_eq!(places.find(b"/mnt/a/tmpx"), Some((1, 1)));
+        assert!(!places.names.contains_key(b"/elsewhere/".as_slice()));
+    }
+
+    #[test]
+    fn the_root_matches_everything_absolute() {
+        let places = Places::new(&[tracked(1, "/")], &[]);
+        assert_eq!(places.find(b"/etc/passwd"), Some((1, 1)));
+        assert_eq!(places.names.keys().next().unwrap(), b"/");
+    }
+
+    #[test]
+    fn a_key_counts_the_bits_with_the_slash() {
+        let (bits, bytes) = trie_key(&with_slash(b"/mnt/a")).unwrap();
+        assert_eq!((bits, &bytes[..8]), (56, b"/mnt/a/\0".as_slice()));
+        assert_eq!(trie_key(&[b'x'; 257]), None);
+        assert!(trie_key(&[b'x'; 256]).is_some());
+    }
+}

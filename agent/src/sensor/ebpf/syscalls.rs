@@ -1,0 +1,179 @@
+//! The table of system calls that can fail because a file system does: kind of operation, and which argument
+//! names the file.
+//!
+//! Left out on purpose: `lseek` (ENXIO is its normal answer at the end of data), `mmap` (ENODEV says what a file
+//! cannot do), `fcntl`, and `close` (its descriptor is gone when it ends). `poll` and the socket calls are no
+//! file calls. io_uring and aio do not pass here.
+
+use agent_common::settings::{NO_ARGUMENT, SyscallRow, kind, op};
+
+/// A row and its system call number.
+pub(super) type Numbered = (libc::c_long, SyscallRow);
+
+const fn row(kind: u8, op: u8, first: (u8, u8), second: (u8, u8)) -> SyscallRow {
+    SyscallRow {
+        kind,
+        op,
+        first: first.0,
+        first_name: first.1,
+        second: second.0,
+        second_name: second.1,
+        reserved: [0; 2],
+    }
+}
+
+const NONE: (u8, u8) = (NO_ARGUMENT, NO_ARGUMENT);
+
+/// By one descriptor.
+const fn descriptor(op: u8, argument: u8) -> SyscallRow {
+    row(kind::DESCRIPTOR, op, (argument, NO_ARGUMENT), NONE)
+}
+
+/// By either of two descriptors; the first one that is tracked gets the count.
+const fn descriptors(op: u8, first: u8, second: u8) -> SyscallRow {
+    row(kind::DESCRIPTOR, op, (first, NO_ARGUMENT), (second, NO_ARGUMENT))
+}
+
+/// By a name relative to a descriptor.
+const fn name_at(op: u8, dir: u8, name: u8) -> SyscallRow {
+    row(kind::NAME, op, (dir, name), NONE)
+}
+
+/// By a name relative to the working directory. Only architectures with the old calls have such.
+#[cfg(target_arch = "x86_64")]
+const fn name(op: u8, name: u8) -> SyscallRow {
+    row(kind::NAME, op, (NO_ARGUMENT, name), NONE)
+}
+
+/// Calls that every architecture has.
+const GENERIC: &[Numbered] = &[
+    (libc::SYS_read, descriptor(op::READ, 0)),
+    (libc::SYS_readv, descriptor(op::READ, 0)),
+    (libc::SYS_pread64, descriptor(op::READ, 0)),
+    (libc::SYS_preadv, descriptor(op::READ, 0)),
+    (libc::SYS_preadv2, descriptor(op::READ, 0)),
+    (libc::SYS_readahead, descriptor(op::READ, 0)),
+    (libc::SYS_sendfile, descriptors(op::READ, 1, 0)),
+    (libc::SYS_splice, descriptors(op::READ, 0, 2)),
+    (libc::SYS_write, descriptor(op::WRITE, 0)),
+    (libc::SYS_writev, descriptor(op::WRITE, 0)),
+    (libc::SYS_pwrite64, descriptor(op::WRITE, 0)),
+    (libc::SYS_pwritev, descriptor(op::WRITE, 0)),
+    (libc::SYS_pwritev2, descriptor(op::WRITE, 0)),
+    (libc::SYS_vmsplice, descriptor(op::WRITE, 0)),
+    (libc::SYS_copy_file_range, descriptors(op::WRITE, 2, 0)),
+    (libc::SYS_fallocate, descriptor(op::WRITE, 0)),
+    (libc::SYS_fsync, descriptor(op::SYNC, 0)),
+    (libc::SYS_fdatasync, descriptor(op::SYNC, 0)),
+    (libc::SYS_sync_file_range, descriptor(op::SYNC, 0)),
+    (libc::SYS_syncfs, descriptor(op::SYNC, 0)),
+    (libc::SYS_openat, name_at(op::OPEN, 0, 1)),
+    (libc::SYS_openat2, name_at(op::OPEN, 0, 1)),
+    (libc::SYS_execve, row(kind::NAME, op::OPEN, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_execveat, name_at(op::OPEN, 0, 1)),
+    (libc::SYS_newfstatat, name_at(op::STAT, 0, 1)),
+    (libc::SYS_fstat, descriptor(op::STAT, 0)),
+    (libc::SYS_statx, name_at(op::STAT, 0, 1)),
+    (libc::SYS_statfs, row(kind::NAME, op::STAT, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_fstatfs, descriptor(op::STAT, 0)),
+    (libc::SYS_faccessat, name_at(op::STAT, 0, 1)),
+    (libc::SYS_faccessat2, name_at(op::STAT, 0, 1)),
+    (libc::SYS_readlinkat, name_at(op::STAT, 0, 1)),
+    (libc::SYS_name_to_handle_at, name_at(op::STAT, 0, 1)),
+    (libc::SYS_getxattr, row(kind::NAME, op::STAT, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_lgetxattr, row(kind::NAME, op::STAT, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_fgetxattr, descriptor(op::STAT, 0)),
+    (libc::SYS_listxattr, row(kind::NAME, op::STAT, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_llistxattr, row(kind::NAME, op::STAT, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_flistxattr, descriptor(op::STAT, 0)),
+    (libc::SYS_chdir, row(kind::NAME, op::STAT, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_fchdir, descriptor(op::STAT, 0)),
+    (libc::SYS_inotify_add_watch, row(kind::NAME, op::STAT, (NO_ARGUMENT, 1), NONE)),
+    (libc::SYS_getdents64, descriptor(op::LIST, 0)),
+    (libc::SYS_mkdirat, name_at(op::CHANGE, 0, 1)),
+    (libc::SYS_mknodat, name_at(op::CHANGE, 0, 1)),
+    (libc::SYS_unlinkat, name_at(op::CHANGE, 0, 1)),
+    (libc::SYS_symlinkat, name_at(op::CHANGE, 1, 2)),
+    (libc::SYS_linkat, row(kind::NAME, op::CHANGE, (0, 1), (2, 3))),
+    (libc::SYS_renameat2, row(kind::NAME, op::CHANGE, (0, 1), (2, 3))),
+    (libc::SYS_truncate, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_ftruncate, descriptor(op::CHANGE, 0)),
+    (libc::SYS_fchmod, descriptor(op::CHANGE, 0)),
+    (libc::SYS_fchmodat, name_at(op::CHANGE, 0, 1)),
+    (libc::SYS_fchown, descriptor(op::CHANGE, 0)),
+    (libc::SYS_fchownat, name_at(op::CHANGE, 0, 1)),
+    (libc::SYS_utimensat, name_at(op::CHANGE, 0, 1)),
+    (libc::SYS_setxattr, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_lsetxattr, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_fsetxattr, descriptor(op::CHANGE, 0)),
+    (libc::SYS_removexattr, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_lremovexattr, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), NONE)),
+    (libc::SYS_fremovexattr, descriptor(op::CHANGE, 0)),
+    (libc::SYS_flock, descriptor(op::OTHER, 0)),
+    (libc::SYS_ioctl, descriptor(op::OTHER, 0)),
+    (libc::SYS_fadvise64, descriptor(op::OTHER, 0)),
+];
+
+/// Calls from before the `at` ones.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[Numbered] = &[
+    (libc::SYS_open, name(op::OPEN, 0)),
+    (libc::SYS_creat, name(op::OPEN, 0)),
+    (libc::SYS_stat, name(op::STAT, 0)),
+    (libc::SYS_lstat, name(op::STAT, 0)),
+    (libc::SYS_access, name(op::STAT, 0)),
+    (libc::SYS_readlink, name(op::STAT, 0)),
+    (libc::SYS_getdents, descriptor(op::LIST, 0)),
+    (libc::SYS_mkdir, name(op::CHANGE, 0)),
+    (libc::SYS_rmdir, name(op::CHANGE, 0)),
+    (libc::SYS_mknod, name(op::CHANGE, 0)),
+    (libc::SYS_unlink, name(op::CHANGE, 0)),
+    (libc::SYS_symlink, name(op::CHANGE, 1)),
+    (libc::SYS_link, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), (NO_ARGUMENT, 1))),
+    (libc::SYS_rename, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), (NO_ARGUMENT, 1))),
+    (libc::SYS_renameat, row(kind::NAME, op::CHANGE, (0, 1), (2, 3))),
+    (libc::SYS_chmod, name(op::CHANGE, 0)),
+    (libc::SYS_chown, name(op::CHANGE, 0)),
+    (libc::SYS_lchown, name(op::CHANGE, 0)),
+    (libc::SYS_utime, name(op::CHANGE, 0)),
+    (libc::SYS_utimes, name(op::CHANGE, 0)),
+    (libc::SYS_futimesat, name_at(op::CHANGE, 0, 1)),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[Numbered] = &[(libc::SYS_renameat, row(kind::NAME, op::CHANGE, (0, 1), (2, 3)))];
+
+/// Every row for this architecture.
+pub(super) fn rows() -> impl Iterator<Item = &'static Numbered> {
+    GENERIC.iter().chain(OLD)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use agent_common::settings::SYSCALL_ROWS;
+
+    use super::*;
+
+    #[test]
+    fn every_number_is_in_the_map_and_stands_once() {
+        let mut seen = BTreeSet::new();
+        for (number, row) in rows() {
+            assert!(u32::try_from(*number).unwrap() < SYSCALL_ROWS);
+            assert!(seen.insert(*number), "{number} stands twice");
+            assert_ne!(row.kind, kind::NONE);
+        }
+        assert!(seen.len() > 60);
+    }
+
+    #[test]
+    fn arguments_are_among_the_six() {
+        for (number, row) in rows() {
+            let arguments = [row.first, row.first_name, row.second, row.second_name];
+            assert!(arguments.iter().all(|argument| *argument < 6 || *argument == NO_ARGUMENT), "{number}");
+            let has_name = row.first_name != NO_ARGUMENT;
+            assert_eq!(row.kind == kind::NAME, has_name, "{number}");
+            assert!(has_name || row.first != NO_ARGUMENT, "{number}");
+        }
+    }
+}

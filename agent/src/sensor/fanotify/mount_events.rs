@@ -1,0 +1,135 @@
+//! Attached and detached mounts, told by the kernel at once: a request for a scan of the mount table.
+//!
+//! What an event says about the mount is not used. Its id is the 64-bit one that mountinfo does not show, and
+//! the scan has to tell the truth anyway; remounts, for one, send nothing.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use tokio::sync::mpsc::Sender;
+
+use super::group::{Group, reason};
+use crate::sensor::wake::{Outbox, Wake, Woken, wait_for_end};
+use crate::sensor::{SensorEvent, SourceName, SourceState};
+
+/// Without any event the thread looks this often, for no other purpose than to be robust.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// After a batch of events the thread rests, so that a storm costs fifty wake-ups a second and not one an event.
+/// The first event after the rest is not delayed, and a reading of the table takes about as long.
+const REST: Duration = Duration::from_millis(20);
+
+const SINCE: &str = "mount events need Linux 6.15; changes are noticed by polling the mount table";
+
+/// The running listener. It ends when this is dropped.
+#[derive(Debug)]
+pub struct MountEvents {
+    wake: Arc<Wake>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MountEvents {
+    /// Listens to the mount namespace whose file is `namespace`, and calls `rescan` on every change and on lost
+    /// events. Without it nothing is lost but time: the mount table's own poll remains.
+    #[must_use]
+    pub fn start(
+        namespace: &Path,
+        rescan: Box<dyn Fn() + Send>,
+        events: Sender<SensorEvent>,
+    ) -> (Option<Self>, SourceState) {
+        match Self::try_start(namespace, rescan, events) {
+            Ok(running) => (Some(running), SourceState::Running),
+            Err(why) => (None, SourceState::Off(why)),
+        }
+    }
+
+    fn try_start(
+        namespace: &Path,
+        rescan: Box<dyn Fn() + Send>,
+        events: Sender<SensorEvent>,
+    ) -> Result<Self, String> {
+        let group = Group::for_mounts().map_err(|errno| reason(errno, SINCE))?;
+        let file = File::open(namespace)
+            .map_err(|error| format!("cannot open the mount namespace `{}`: {error}", namespace.display()))?;
+        group.mark_namespace(file.as_fd()).map_err(|errno| reason(errno, SINCE))?;
+        let wake = Arc::new(Wake::new().map_err(|errno| format!("no descriptor for the thread: {errno}"))?);
+        let listener = Listener {
+            group,
+            rescan,
+            outbox: Outbox::new(events, Arc::clone(&wake)),
+            wake: Arc::clone(&wake),
+        };
+        let thread = std::thread::Builder::new()
+            .name("mount-events".into())
+            .spawn(move || listener.run())
+            .map_err(|error| format!("no thread: {error}"))?;
+        Ok(Self { wake, thread: Some(thread) })
+    }
+
+    /// Ends the thread and waits for it, at most for a second.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.wake.stop();
+        if let Some(thread) = self.thread.take() {
+            wait_for_end(thread);
+        }
+    }
+}
+
+impl Drop for MountEvents {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Listener {
+    group: Group,
+    rescan: Box<dyn Fn() + Send>,
+    outbox: Outbox,
+    wake: Arc<Wake>,
+}
+
+impl Listener {
+    fn run(self) {
+        while !self.wake.is_stopping() {
+            if self.wake.wait(Some((self.group.as_fd(), PollFlags::POLLIN)), IDLE) != Woken::Ready {
+                continue;
+            }
+            if let Err(errno) = self.read_once() {
+                // The mount table's own poll goes on, so losing this source loses no change.
+                let state = SourceState::Off(format!("reading mount events failed: {errno}"));
+                self.outbox.send(SensorEvent::Source(SourceName::FanotifyMnt, state));
+                (self.rescan)();
+                return;
+            }
+            // Ends early only when the thread has to end.
+            self.wake.wait(None, REST);
+        }
+    }
+
+    fn read_once(&self) -> Result<(), Errno> {
+        let batch = self.group.read()?;
+        // What could not be decoded is as good as lost.
+        let lost = batch.events.iter().filter(|event| event.is_overflow()).count()
+            + usize::from(batch.defect.is_some());
+        if lost > 0 {
+            self.outbox.send(SensorEvent::Dropped { records: 0, mount_events: lost as u64 });
+        }
+        if lost > 0 || !batch.events.is_empty() {
+            (self.rescan)();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! `mount_setattr`, which no crate used here wraps: changes options of one mount, never of its superblock.
+#![expect(unsafe_code, reason = "the system call takes a pointer to a structure")]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::io::{Errno, Result};
+use rustix::mount::MountAttrFlags;
+
+/// What to change on one mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attributes {
+    /// Set these.
+    pub set: MountAttrFlags,
+    /// Clear these first. The access-time modes are one field: to set one, clear the field.
+    pub clear: MountAttrFlags,
+    /// Put the mount into a new peer group.
+    pub shared: bool,
+}
+
+/// The kernel's `struct mount_attr`.
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Changes the mount that `mount` refers to. Works on a detached tree, so that a mount is never visible with
+/// other options than these. Other mounts of the same superblock keep theirs.
+///
+/// kernel: `mount_setattr`, fs/namespace.c, since 5.12.
+pub fn set(mount: BorrowedFd<'_>, attributes: Attributes) -> Result<()> {
+    let attr = MountAttr {
+        attr_set: u64::from(attributes.set.bits()),
+        attr_clr: u64::from(attributes.clear.bits()),
+        propagation: if attributes.shared { libc::MS_SHARED } else { 0 },
+        userns_fd: 0,
+    };
+    // SAFETY: the path is a NUL-terminated constant, the structure lives across the call and its size is the
+    // one that is passed; the kernel only reads both.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    Err(Errno::from_raw_os_error(number))
+}

@@ -1,0 +1,105 @@
+//! Hostile sentinels, by both ways of opening.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use agent_core::path::BytePath;
+use nix::mount::MsFlags;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+use super::*;
+use crate::probe::lab::{in_private_namespace, mount_tmpfs};
+
+/// By `openat2` and by the walk that replaces it: both must say the same.
+fn read_both(root: &Path, path: &str) -> Result<Reading, Errno> {
+    let (root, path) = (File::open(root).unwrap(), BytePath::from(path));
+    let result = read_with(root.as_fd(), &path, open_beneath);
+    assert_eq!(result, read_with(root.as_fd(), &path, walk_beneath), "{path}");
+    result
+}
+
+#[test]
+fn what_is_no_plain_file_of_the_volume_is_unusable() {
+    in_private_namespace(|lab| {
+        let place = mount_tmpfs(lab.join("a"));
+        let at = |name: &str| place.join(name);
+        let node = |name: &str, kind, device| mknod(&at(name), kind, Mode::S_IRUSR, device).unwrap();
+        std::fs::write(at("plain"), "x").unwrap();
+        std::fs::write(lab.join("outside"), "secret").unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        std::os::unix::fs::symlink("plain", at("link")).unwrap();
+        std::os::unix::fs::symlink("/etc", at("way")).unwrap();
+        node("fifo", SFlag::S_IFIFO, 0);
+        node("character", SFlag::S_IFCHR, makedev(1, 3));
+        node("block", SFlag::S_IFBLK, makedev(7, 0));
+        std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        std::fs::write(at("covered"), "x").unwrap();
+        let bind = MsFlags::MS_BIND;
+        nix::mount::mount(Some(&lab.join("outside")), &at("covered"), None::<&str>, bind, None::<&str>)
+            .unwrap();
+        mount_tmpfs(at("other"));
+        std::fs::write(at("other/plain"), "x").unwrap();
+        File::create(at("huge")).unwrap().set_len(LONGEST as u64 + 1).unwrap();
+
+        let hostile = [
+            "directory",
+            "link",
+            "way/passwd",
+            "fifo",
+            "character",
+            "block",
+            "socket",
+            "covered",
+            "other/plain",
+            "huge",
+            "..",
+            "../outside",
+            "/etc/passwd",
+        ];
+        for name in hostile {
+            assert_eq!(read_both(&place, name), Ok(Reading::Unusable), "{name}");
+        }
+        assert_eq!(read_both(&place, "plain"), Ok(Reading::Content(b"x".to_vec())));
+        assert_eq!(read_both(&place, "nothing"), Ok(Reading::Absent));
+        assert_eq!(read_both(&place, "nothing/below"), Ok(Reading::Absent));
+    });
+}
+
+#[test]
+fn every_size_up_to_the_limit_is_read_in_full() {
+    in_private_namespace(|lab| {
+        let place = mount_tmpfs(lab.join("a"));
+        for size in [0, 1, 511, 4095, 4096, 4097, 8192, LONGEST - 1, LONGEST] {
+            let content: Vec<u8> = (0..size).map(|index| u8::try_from(index % 251).unwrap()).collect();
+            std::fs::write(place.join("s"), &content).unwrap();
+            assert_eq!(read_both(&place, "s"), Ok(Reading::Content(content)), "{size}");
+        }
+    });
+}
+
+#[test]
+fn reading_changes_no_time_of_access() {
+    in_private_namespace(|lab| {
+        let place = lab.join("a");
+        std::fs::create_dir(&place).unwrap();
+        let strict = MsFlags::MS_STRICTATIME;
+        nix::mount::mount(Some("lab"), &place, Some("tmpfs"), strict, None::<&str>).unwrap();
+        std::fs::write(place.join("s"), "x").unwrap();
+        let before = std::fs::metadata(place.join("s")).unwrap().accessed().unwrap();
+        assert_eq!(read_both(&place, "s"), Ok(Reading::Content(b"x".to_vec())));
+        assert_eq!(std::fs::metadata(place.join("s")).unwrap().accessed().unwrap(), before);
+    });
+}
+
+#[test]
+fn one_newline_at_the_end_makes_no_difference() {
+    assert!(has_content(b"a", b"a"));
+    assert!(has_content(b"a\n", b"a"));
+    assert!(has_content(b"a\n", b"a\n"));
+    assert!(!has_content(b"a\n\n", b"a"));
+    assert!(has_content(b"a", b"a\n"));
+    assert!(!has_content(b"a", b"a\n\n"));
+    assert!(!has_content(b"", b"a"));
+    assert!(!has_content(b"ab", b"a"));
+}

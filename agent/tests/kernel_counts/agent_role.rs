@@ -1,0 +1,138 @@
+//! The agent's part: loads the programs, tracks what it is told to, adds up what it hears.
+//!
+//! One command a line on standard input, one answer a line on standard output.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use agent::sensor::ebpf::{Family, Handle, Settings, start};
+use agent::sensor::{ProgramState, SensorEvent};
+use agent::sys::clock;
+use agent_core::engine::Tracked;
+use agent_core::id::SuperblockId;
+use agent_core::path::BytePath;
+use tokio::sync::mpsc::Receiver;
+
+/// The first argument that selects this role.
+pub(crate) const ARGUMENT: &str = "agent-role";
+
+/// Runs until standard input ends.
+pub(crate) fn run(family: &str) -> ExitCode {
+    let family = match family {
+        "fexit" => Family::Fexit,
+        "sys_exit" => Family::SysExit,
+        _ => Family::Auto,
+    };
+    let (sender, events) = tokio::sync::mpsc::channel(1024);
+    let started = start(&Settings { family, ..Settings::default() }, sender);
+    if std::env::var_os("MOUNTIE_TEST_VERBOSE").is_some() {
+        for row in &started.programs {
+            eprintln!("{} {} {:?}", row.family, row.program, row.state);
+        }
+    }
+    let Some(handle) = started.handle else {
+        println!("off {:?}", started.state);
+        return ExitCode::SUCCESS;
+    };
+    let mut used =
+        started.programs.iter().filter(|row| row.state == ProgramState::Attached).map(|row| row.family);
+    println!("ready {}", used.next_back().unwrap_or("none"));
+    let mut role = Role { handle, events, tracked: Vec::new(), shadows: Vec::new(), totals: BTreeMap::new() };
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let answer = role.obey(&line);
+        println!("{answer}");
+        std::io::stdout().flush().unwrap();
+    }
+    let began = clock::now();
+    role.handle.stop();
+    // Detaching trampolines on an emulated machine takes the whole second that stopping may take.
+    assert!(clock::now().since(began) < Duration::from_millis(1500), "stopping took too long");
+    ExitCode::SUCCESS
+}
+
+struct Role {
+    handle: Handle,
+    events: Receiver<SensorEvent>,
+    tracked: Vec<Tracked>,
+    shadows: Vec<BytePath>,
+    totals: BTreeMap<String, u64>,
+}
+
+impl Role {
+    fn obey(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["track", major, minor, root, mountpoint] => {
+                self.tracked.push(Tracked {
+                    superblock: SuperblockId { major: major.parse().unwrap(), minor: minor.parse().unwrap() },
+                    root_inode: Some(root.parse().unwrap()),
+                    mountpoint: BytePath::from(*mountpoint),
+                });
+                self.apply()
+            }
+            ["shadow", mountpoint] => {
+                self.shadows.push(BytePath::from(*mountpoint));
+                self.apply()
+            }
+            ["own", directory] => {
+                for _ in 0..5 {
+                    assert!(std::fs::create_dir(format!("{directory}/own")).is_err());
+                    let status = Command::new("mkdir")
+                        .arg(format!("{directory}/own"))
+                        .stderr(std::process::Stdio::null())
+                        .status();
+                    assert!(!status.unwrap().success());
+                }
+                "done".to_owned()
+            }
+            ["await", key, count] => self.wait_for(key, count.parse().unwrap()),
+            _ => format!("what is {line:?}?"),
+        }
+    }
+
+    /// Sets what is watched and waits until the reader says that it did.
+    fn apply(&mut self) -> String {
+        self.handle.track(&self.tracked, &self.shadows);
+        let end = clock::now() + Duration::from_secs(5);
+        while clock::now() < end {
+            if let Some(SensorEvent::Source(_, state)) = self.next() {
+                return format!("{state:?}");
+            }
+        }
+        "no answer".to_owned()
+    }
+
+    /// Adds up until the total of `key` is there, or five seconds have passed; then tells all totals.
+    fn wait_for(&mut self, key: &str, count: u64) -> String {
+        let end = clock::now() + Duration::from_secs(5);
+        while clock::now() < end && self.totals.get(key).copied().unwrap_or(0) < count {
+            self.next();
+        }
+        let rows = self.totals.iter().map(|(key, count)| format!("{key}={count}"));
+        format!("totals {}", rows.collect::<Vec<_>>().join(" "))
+    }
+
+    fn next(&mut self) -> Option<SensorEvent> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let event = runtime.block_on(async {
+            tokio::time::timeout(Duration::from_millis(200), self.events.recv()).await.ok().flatten()
+        })?;
+        if let SensorEvent::Kernel(errors) = &event {
+            let key = format!("{}:{}:{}", errors.superblock, errors.errno, errors.op.label());
+            if errors.count == 0 {
+                let task = errors.task.as_ref().map(|task| task.comm.clone());
+                eprintln!("record {key} by {task:?} after {:?}", clock::now().since(errors.at));
+            }
+            *self.totals.entry(key).or_default() += errors.count;
+            if errors.count == 0 {
+                *self.totals.entry("records".to_owned()).or_default() += 1;
+            }
+        }
+        if let SensorEvent::Dropped { records, .. } = &event {
+            *self.totals.entry("dropped".to_owned()).or_default() += records;
+        }
+        Some(event)
+    }
+}

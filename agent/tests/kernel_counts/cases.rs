@@ -1,0 +1,239 @@
+//! What is counted, and what is not.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::sys::stat::{Mode, mkdirat};
+
+use crate::harness::{Agent, Stage, Verdict, device, make_read_only};
+
+/// A case: gets the family of hooks to use.
+pub(crate) type Case = fn(&str) -> Verdict;
+
+/// Every case and its name.
+pub(crate) const ALL: &[(&str, Case)] = &[
+    ("failed_writes_are_counted_exactly", failed_writes),
+    ("names_are_counted_exactly", names),
+    ("neighbours_and_nested_mounts_are_not_counted", neighbours),
+    ("the_agents_own_calls_are_not_counted", own_calls),
+    ("the_agent_knows_itself_in_a_nested_process_namespace", nested_process_namespace),
+    ("names_of_other_mount_namespaces_are_placed", other_mount_namespace),
+    ("write_back_errors_and_failed_fsync_are_counted", write_back),
+];
+
+macro_rules! agent_or_skip {
+    ($prefix:expr, $family:expr) => {
+        match Agent::start($prefix, $family) {
+            Ok(agent) => agent,
+            Err(reason) => return Verdict::Skipped(reason),
+        }
+    };
+}
+
+fn key(place: &Path, errno: &str, op: &str) -> String {
+    let (major, minor) = device(place);
+    format!("{major}:{minor}:{errno}:{op}")
+}
+
+fn failed_writes(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let volume = stage.volume("volume", "size=64k");
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track(&volume);
+    let mut file = File::create(volume.join("fill")).unwrap();
+    let page = [0; 4096];
+    while file.write(&page).is_ok() {}
+    // The write that ended the loop is the first.
+    for _ in 1..1000 {
+        assert!(file.write(&page).is_err());
+    }
+    let key = key(&volume, "ENOSPC", "write");
+    let totals = agent.totals(&key, 1000);
+    assert_eq!(totals.get(&key), Some(&1000), "{totals:?}");
+    let records = totals.get("records").copied().unwrap_or(0);
+    assert!((1..100).contains(&records), "{records} records for 1000 errors");
+    agent.finish();
+    Verdict::Passed
+}
+
+fn must_fail(name: &Path) {
+    assert!(OpenOptions::new().write(true).create(true).truncate(true).open(name).is_err());
+}
+
+fn names(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let volume = stage.volume("volume", "size=64k");
+    File::create(volume.join("old")).unwrap();
+    make_read_only(&volume);
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track(&volume);
+    let opens = key(&volume, "EROFS", "open");
+    let mut expected = 0;
+    for name in ["/mnt/volume/file", "/mnt/volume/./file", "//mnt//volume/../volume/file"] {
+        must_fail(Path::new(name));
+        expected += 1;
+    }
+    std::env::set_current_dir(&volume).unwrap();
+    must_fail(Path::new("file"));
+    must_fail(Path::new("../volume/file"));
+    expected += 2;
+    // Where a relative name starts is looked up afterwards, so this process must stay where it is until then.
+    agent.totals(&opens, expected);
+    std::env::set_current_dir("/mnt").unwrap();
+    must_fail(Path::new("volume/file"));
+    expected += 1;
+    let directory = open(&volume, OFlag::O_DIRECTORY | OFlag::O_RDONLY, Mode::empty()).unwrap();
+    let above = open("/mnt", OFlag::O_DIRECTORY | OFlag::O_RDONLY, Mode::empty()).unwrap();
+    let create = OFlag::O_CREAT | OFlag::O_WRONLY;
+    assert!(openat(&directory, "file", create, Mode::S_IRWXU).is_err());
+    assert!(openat(&above, "volume/file", create, Mode::S_IRWXU).is_err());
+    expected += 2;
+    let totals = agent.totals(&opens, expected);
+    assert_eq!(totals.get(&opens), Some(&expected), "{totals:?}");
+    if agent.family == "sys_exit" {
+        changes_of_names(&mut agent, &volume, &directory);
+    }
+    std::env::set_current_dir("/").unwrap();
+    agent.finish();
+    Verdict::Passed
+}
+
+/// One count for each call, also for those with two names.
+fn changes_of_names(agent: &mut Agent, volume: &Path, directory: &impl std::os::fd::AsFd) {
+    assert!(mkdirat(directory, "new", Mode::S_IRWXU).is_err());
+    assert!(std::fs::create_dir(volume.join("new")).is_err());
+    assert!(std::fs::rename(volume.join("old"), volume.join("new")).is_err());
+    assert!(std::fs::set_permissions(volume, std::os::unix::fs::PermissionsExt::from_mode(0o700)).is_err());
+    assert!(nix::unistd::symlinkat("target", directory, "link").is_err());
+    assert!(nix::unistd::linkat(directory, "old", directory, "link", AtFlags::empty()).is_err());
+    let changes = key(volume, "EROFS", "change");
+    let totals = agent.totals(&changes, 6);
+    assert_eq!(totals.get(&changes), Some(&6), "{totals:?}");
+}
+
+fn neighbours(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let volume = stage.volume("volume", "size=64k");
+    let neighbour = stage.volume("volume2", "size=64k");
+    let nested = stage.volume("volume/nested", "size=64k");
+    for place in [&volume, &neighbour, &nested] {
+        make_read_only(place);
+    }
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track(&volume);
+    agent.tell(&format!("shadow {}", nested.display()));
+    for place in [&neighbour, &nested] {
+        must_fail(&place.join("file"));
+    }
+    std::env::set_current_dir(&volume).unwrap();
+    must_fail(Path::new("nested/file"));
+    must_fail(Path::new("file"));
+    must_fail(&volume.join("file"));
+    let opens = key(&volume, "EROFS", "open");
+    let totals = agent.totals(&opens, 2);
+    std::env::set_current_dir("/").unwrap();
+    let all: u64 = totals.iter().filter(|(key, _)| key.contains("EROFS")).map(|(_, count)| count).sum();
+    assert_eq!((totals.get(&opens), all), (Some(&2), 2), "{totals:?}");
+    agent.finish();
+    Verdict::Passed
+}
+
+fn own_calls_with(prefix: &[&str], family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let volume = stage.volume("volume", "size=64k");
+    make_read_only(&volume);
+    let mut agent = agent_or_skip!(prefix, family);
+    agent.track(&volume);
+    assert_eq!(agent.tell(&format!("own {}", volume.display())), "done");
+    must_fail(&volume.join("file"));
+    let fence = key(&volume, "EROFS", "open");
+    let totals = agent.totals(&fence, 1);
+    let all: u64 = totals.iter().filter(|(key, _)| key.contains("EROFS")).map(|(_, count)| count).sum();
+    assert_eq!((totals.get(&fence), all), (Some(&1), 1), "{totals:?}");
+    agent.finish();
+    Verdict::Passed
+}
+
+fn own_calls(family: &str) -> Verdict {
+    own_calls_with(&[], family)
+}
+
+fn nested_process_namespace(family: &str) -> Verdict {
+    own_calls_with(&["unshare", "--pid", "--fork"], family)
+}
+
+fn other_mount_namespace(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let volume = stage.volume("volume", "size=64k");
+    make_read_only(&volume);
+    std::fs::create_dir(stage.root.join("elsewhere")).unwrap();
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track(&volume);
+    // The shell itself fails to open, and lives until its input ends.
+    let script =
+        "mount --bind /mnt/volume /mnt/elsewhere; for i in 1 2 3; do : > /mnt/elsewhere/file; done; read x";
+    let mut other = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "bash", "-c", script])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let opens = key(&volume, "EROFS", "open");
+    let totals = agent.totals(&opens, 3);
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    assert_eq!(totals.get(&opens), Some(&3), "{totals:?}");
+    agent.finish();
+    Verdict::Passed
+}
+
+fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A loop device over a sparse file on a tmpfs that is too small: writes succeed, writing back does not.
+fn write_back(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let small = stage.volume("small", "size=2m");
+    let image = small.join("image");
+    File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let image = image.to_str().unwrap();
+    if run("mkfs.ext4", &["-q", "-O", "^has_journal", "-E", "lazy_itable_init=1", image]).is_none() {
+        return Verdict::Skipped("no mkfs.ext4".to_owned());
+    }
+    let Some(device) = run("losetup", &["--find", "--show", image]) else {
+        return Verdict::Skipped("no loop devices".to_owned());
+    };
+    let place = stage.root.join("lost");
+    std::fs::create_dir(&place).unwrap();
+    let mounted = run("mount", &["-t", "ext4", "-o", "errors=continue", &device, place.to_str().unwrap()]);
+    // Detached now, it goes when the file system does.
+    run("losetup", &["--detach", &device]).unwrap();
+    if mounted.is_none() {
+        return Verdict::Skipped("ext4 cannot be mounted here".to_owned());
+    }
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track(&place);
+    let mut file = File::create(place.join("file")).unwrap();
+    file.write_all(&vec![7; 6 << 20]).unwrap();
+    assert!(file.sync_all().is_err(), "fsync succeeded on {}", file.as_raw_fd());
+    // Which errno reaches the file system depends on the kernel's loop driver: EIO or ENOSPC.
+    let count = |totals: &std::collections::BTreeMap<String, u64>, op: &str| -> u64 {
+        ["EIO", "ENOSPC"].iter().filter_map(|errno| totals.get(&key(&place, errno, op))).sum()
+    };
+    let mut totals = agent.totals(&key(&place, "ENOSPC", "sync"), 1);
+    if count(&totals, "sync") == 0 {
+        totals = agent.totals(&key(&place, "EIO", "sync"), 1);
+    }
+    assert_eq!(count(&totals, "sync"), 1, "{totals:?}");
+    assert!(count(&totals, "writeback") > 0, "{totals:?}");
+    agent.finish();
+    drop(file);
+    nix::mount::umount(&place).unwrap();
+    Verdict::Passed
+}

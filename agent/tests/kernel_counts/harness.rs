@@ -1,0 +1,136 @@
+//! The other part: a private mount namespace with small file systems, and the agent's role at the end of a pipe.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::linux::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::agent_role;
+
+/// How a case ended, unless it panicked.
+pub(crate) enum Verdict {
+    /// As it should.
+    Passed,
+    /// Not possible here, for this reason.
+    Skipped(String),
+}
+
+/// A directory on a tmpfs of its own, in a private mount namespace: everything goes with the last process in it.
+pub(crate) struct Stage {
+    /// Where cases may mount.
+    pub root: PathBuf,
+}
+
+impl Stage {
+    /// Enters a new mount namespace with this thread.
+    pub(crate) fn enter() -> Self {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        let root = PathBuf::from("/mnt");
+        tmpfs(&root, "size=16m", MsFlags::empty());
+        Self { root }
+    }
+
+    /// Makes a directory and mounts a tmpfs on it.
+    pub(crate) fn volume(&self, name: &str, options: &str) -> PathBuf {
+        let place = self.root.join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        tmpfs(&place, options, MsFlags::empty());
+        place
+    }
+}
+
+fn tmpfs(place: &Path, options: &str, flags: MsFlags) {
+    mount(Some("tmpfs"), place, Some("tmpfs"), flags, Some(options)).unwrap();
+}
+
+/// Makes a tmpfs read-only: every change is EROFS from then on.
+pub(crate) fn make_read_only(place: &Path) {
+    mount(None::<&str>, place, None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, None::<&str>).unwrap();
+}
+
+/// Device numbers of what is mounted at a place.
+pub(crate) fn device(place: &Path) -> (u64, u64) {
+    let dev = std::fs::metadata(place).unwrap().st_dev();
+    (nix::sys::stat::major(dev), nix::sys::stat::minor(dev))
+}
+
+/// The agent's role in a process that is this one's child, so that this one is no descendant of it.
+pub(crate) struct Agent {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    /// The family in use.
+    pub family: String,
+}
+
+impl Agent {
+    /// Starts it, with a prefix such as `unshare --pid --fork`; or says why it cannot work here.
+    pub(crate) fn start(prefix: &[&str], family: &str) -> Result<Self, String> {
+        let own = std::env::current_exe().unwrap();
+        let mut command = match prefix.split_first() {
+            Some((program, rest)) => {
+                let mut command = Command::new(program);
+                command.args(rest).arg(own);
+                command
+            }
+            None => Command::new(own),
+        };
+        command.args([agent_role::ARGUMENT, family]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let commands = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let mut agent = Self { child, commands, answers, family: String::new() };
+        let answer = agent.answer();
+        match answer.strip_prefix("ready ") {
+            Some(family) => {
+                agent.family = family.to_owned();
+                Ok(agent)
+            }
+            None => Err(answer),
+        }
+    }
+
+    /// Sends a command and waits for its answer.
+    pub(crate) fn tell(&mut self, command: &str) -> String {
+        writeln!(self.commands, "{command}").unwrap();
+        self.answer()
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Tracks the mount at a place.
+    pub(crate) fn track(&mut self, place: &Path) {
+        let (major, minor) = device(place);
+        let root = std::fs::metadata(place).unwrap().st_ino();
+        let answer = self.tell(&format!("track {major} {minor} {root} {}", place.display()));
+        // A kernel without one of the functions of its family is degraded from the start.
+        assert!(answer == "Running" || answer.starts_with("Degraded(\"without "), "{answer}");
+    }
+
+    /// All totals, once the one of `key` has come to `count` or time is up.
+    pub(crate) fn totals(&mut self, key: &str, count: u64) -> BTreeMap<String, u64> {
+        let answer = self.tell(&format!("await {key} {count}"));
+        let rows = answer.strip_prefix("totals").unwrap_or_else(|| panic!("{answer}")).split_whitespace();
+        let pair =
+            |row: &str| row.rsplit_once('=').map(|(key, count)| (key.to_owned(), count.parse().unwrap()));
+        rows.filter_map(pair).collect()
+    }
+
+    /// Ends it and looks how it ended.
+    pub(crate) fn finish(self) {
+        let Self { mut child, commands, answers, .. } = self;
+        drop(commands);
+        let status = child.wait().unwrap();
+        drop(answers);
+        assert!(status.success(), "the agent's role ended with {status}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Block file systems, whose device shows the same superblock again as long as anyone holds it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use agent_core::remediation::{Action, Outcome, Refusal};
+use agent_core::verdict::Reason;
+use agent_core::volume::Identity;
+
+use super::Test;
+use super::lab::{Lab, run, stage_by_mount, text, wait_for};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("an_ext4_that_gave_up_is_mounted_afresh", an_ext4_that_gave_up_is_mounted_afresh),
+    ("a_busy_device_is_left_alone", a_busy_device_is_left_alone),
+    ("a_superblock_that_somebody_holds_is_not_called_repaired", a_held_superblock_is_not_called_repaired),
+    ("another_device_is_not_swapped_in", another_device_is_not_swapped_in),
+];
+
+/// A loop device with an ext4, which gives up at the first error.
+struct Device {
+    path: String,
+    uuid: String,
+}
+
+impl Device {
+    fn new(lab: &Lab, name: &str) -> Self {
+        let image: PathBuf = lab.directory.join(name);
+        File::create(&image).unwrap().set_len(8 << 20).unwrap();
+        run(&["mkfs.ext4", "-q", "-e", "remount-ro", text(&image)]);
+        let path = run(&["losetup", "--find", "--show", text(&image)]);
+        let uuid = run(&["blkid", "-p", "-o", "value", "-s", "UUID", &path]);
+        Self { path, uuid }
+    }
+
+    fn break_file_system(&self) {
+        let name = Path::new(&self.path).file_name().unwrap().to_str().unwrap();
+        std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "x").unwrap();
+    }
+
+    fn plan_actions(&self) -> Vec<Action> {
+        let identity = Identity { uuid: Some(self.uuid.clone()), fsid: None };
+        vec![
+            Action::UnmountOld,
+            stage_by_mount(&self.path, "ext4", &[]),
+            Action::CheckStaged { sentinel: None, identity, source: None, fstype: None },
+            Action::Swap { readonly: false },
+            Action::Verify { sentinel: None },
+            Action::Unstage,
+        ]
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Takes effect when the last mount is gone, at the latest with this process's namespace.
+        run(&["losetup", "--detach", &self.path]);
+    }
+}
+
+fn write(lab: &Lab) -> std::io::Result<()> {
+    std::fs::write(lab.mountpoint.join("file"), "x")
+}
+
+fn an_ext4_that_gave_up_is_mounted_afresh() {
+    let lab = Lab::new("ext4");
+    let device = Device::new(&lab, "image");
+    run(&["mount", "-o", "nosuid,nodev,noatime", &device.path, text(&lab.mountpoint)]);
+    write(&lab).unwrap();
+    device.break_file_system();
+    wait_for("writes are refused", || write(&lab).is_err());
+    let mut plan = lab.plan(device.plan_actions());
+    plan.reason = Some(Reason::Readonly);
+    let report = lab.execute(plan.clone());
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    println!("{:?}, gap {:?}", report.took, report.gap);
+    assert!(report.gap.is_some_and(|gap| !gap.is_zero() && gap < report.took), "{report:#?}");
+    assert_eq!(lab.stack().len(), 1);
+    // The plan says nothing of these: they are those of the mount that had to go first.
+    let options = lab.top().unwrap().options;
+    assert!(["nosuid", "nodev", "noatime"].iter().all(|word| options.has(word)), "{options:?}");
+    write(&lab).unwrap();
+    lab.assert_unstaged();
+    run(&["umount", text(&lab.mountpoint)]);
+}
+
+fn a_busy_device_is_left_alone() {
+    let lab = Lab::new("busy");
+    let device = Device::new(&lab, "image");
+    run(&["mount", &device.path, text(&lab.mountpoint)]);
+    write(&lab).unwrap();
+    let old = lab.top().unwrap();
+    let open = File::open(lab.mountpoint.join("file")).unwrap();
+    let report = lab.execute(lab.plan(device.plan_actions()));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::Busy), "{report:#?}");
+    assert_eq!(lab.stack(), [old]);
+    drop(open);
+    run(&["umount", text(&lab.mountpoint)]);
+}
+
+fn a_held_superblock_is_not_called_repaired() {
+    let lab = Lab::new("held");
+    let device = Device::new(&lab, "image");
+    run(&["mount", &device.path, text(&lab.mountpoint)]);
+    write(&lab).unwrap();
+    let open = File::open(lab.mountpoint.join("file")).unwrap();
+    device.break_file_system();
+    // What a script does that means well: the dead superblock is back, and a plain unmount will succeed.
+    run(&["umount", "--lazy", text(&lab.mountpoint)]);
+    // Older kernels mark the dead one read-only and mount it in no other way.
+    let script = "mount -o nosuid,nodev $0 $1 2>/dev/null || mount -o ro,nosuid,nodev $0 $1";
+    run(&["sh", "-c", script, &device.path, text(&lab.mountpoint)]);
+    let report = lab.execute(lab.plan(device.plan_actions()));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::SameSuperblock), "{report:#?}");
+    // Nobody can write into the bare directory meanwhile.
+    assert_eq!(lab.stack().len(), 1, "{report:#?}");
+    assert!(write(&lab).is_err());
+    let options = lab.top().unwrap().options;
+    assert!(options.has("nosuid") && options.has("nodev"), "{options:?}");
+    // Also where the one mount is read-only and the superblock is not said to be.
+    run(&["mount", "-o", "remount,bind,ro,nosuid", text(&lab.mountpoint)]);
+    let report = lab.execute(lab.plan(device.plan_actions()));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::SameSuperblock), "{report:#?}");
+    let options = lab.top().unwrap().options;
+    assert!(options.has("ro") && options.has("nosuid"), "{options:?}");
+    run(&["mount", "-o", "remount,bind,rw,nosuid", text(&lab.mountpoint)]);
+    drop(open);
+    let report = lab.execute(lab.plan(device.plan_actions()));
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    write(&lab).unwrap();
+    run(&["umount", text(&lab.mountpoint)]);
+}
+
+fn another_device_is_not_swapped_in() {
+    let lab = Lab::new("exchanged");
+    let (right, wrong) = (Device::new(&lab, "right"), Device::new(&lab, "wrong"));
+    let mut actions = right.plan_actions();
+    actions[1] = stage_by_mount(&wrong.path, "ext4", &[]);
+    let report = lab.execute(lab.plan(actions));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::OtherVolume), "{report:#?}");
+    assert!(lab.stack().is_empty());
+    lab.assert_unstaged();
+}

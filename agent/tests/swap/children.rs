@@ -1,0 +1,167 @@
+//! Children and helpers that fail, hang, or never go.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use agent_core::remediation::{Action, Outcome, Refusal};
+use agent_core::volume::Identity;
+
+use super::Test;
+use super::lab::{Lab, run, stage_by_command, stage_by_mount, text, wait_for};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_helper_that_fails_is_quoted_without_secrets", a_helper_that_fails_is_quoted_without_secrets),
+    ("a_helper_that_hangs_is_killed_with_all_it_started", a_helper_that_hangs_is_killed),
+    ("a_plan_that_is_given_up_leaves_no_helper_and_keeps_what_is_done", a_plan_that_is_given_up),
+    ("a_helper_that_mounts_something_else_is_refused", a_helper_that_mounts_something_else_is_refused),
+    ("a_helper_that_mounts_nothing_is_refused_in_time", a_helper_that_mounts_nothing_is_refused),
+    ("a_child_that_dies_without_an_answer_is_reported", a_child_that_dies_is_reported),
+    ("a_child_that_stays_after_its_answer_is_counted_and_holds_up_nothing", a_child_that_stays_is_counted),
+    ("one_hanging_server_does_not_hold_up_another", one_hanging_server_does_not_hold_up_another),
+];
+
+fn a_helper_that_fails_is_quoted_without_secrets() {
+    let lab = Lab::new("failing");
+    let options = ["username=u", "password=Zx9", "pass=Zx9", "password2=Zx9", "cred=/run/c"];
+    let report = lab.execute(lab.plan(vec![stage_by_mount("https://u:Zx9@dav.example/", "ext4", &options)]));
+    assert_eq!(report.outcome, Outcome::HelperFailed(32), "{report:#?}");
+    assert!(!format!("{report:?}").contains("Zx9"), "{report:#?}");
+    assert!(report.steps[0].contains("mount: "), "{report:#?}");
+    let echo = ["sh", "-c", "echo tried $1 >&2; exit 3", "x", "token=Zx9"];
+    let report = lab.execute(lab.plan(vec![stage_by_command(&echo)]));
+    assert_eq!(report.outcome, Outcome::HelperFailed(3), "{report:#?}");
+    assert!(report.steps[0].contains("tried token=***"), "{report:#?}");
+    assert!(!format!("{report:?}").contains("Zx9"), "{report:#?}");
+    lab.assert_unstaged();
+}
+
+fn is_alive(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn a_helper_that_hangs_is_killed() {
+    let lab = Lab::new("hung");
+    let pids = lab.directory.join("pids");
+    let script = "sleep 600 & echo $! $$ > $0; wait";
+    let mut plan = lab.plan(vec![stage_by_command(&["sh", "-c", script, text(&pids)])]);
+    plan.helper_timeout = Duration::from_millis(700);
+    let report = lab.execute(plan);
+    assert_eq!(report.outcome, Outcome::TimedOut, "{report:#?}");
+    // Far less than the helper would take; the machine may be slow.
+    assert!(report.took < Duration::from_secs(10), "{report:#?}");
+    let pids = std::fs::read_to_string(pids).unwrap();
+    assert_eq!(pids.split_whitespace().count(), 2);
+    wait_for("the helper and its child are gone", || !pids.split_whitespace().any(is_alive));
+    lab.assert_unstaged();
+}
+
+fn a_plan_that_is_given_up() {
+    let lab = Lab::new("given-up");
+    let (daemon, pids) = (lab.directory.join("daemon"), lab.directory.join("pids"));
+    let serve = "mount -t tmpfs new \"$1\"; setsid sleep 600 & echo $! > $0";
+    let hang = "sleep 600 & echo $! $$ > $0; wait";
+    let plan = lab.plan(vec![
+        stage_by_command(&["sh", "-c", serve, text(&daemon), "{target}"]),
+        Action::RunInPlace { argv: ["sh", "-c", hang, text(&pids)].map(str::to_owned).to_vec() },
+    ]);
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    lab.give_up_when(plan, || read(&pids).ends_with('\n'));
+    let pids = read(&pids);
+    assert_eq!(pids.split_whitespace().count(), 2);
+    wait_for("the helper and its child are gone", || !pids.split_whitespace().any(is_alive));
+    let daemon = read(&daemon);
+    assert!(is_alive(daemon.trim()), "the daemon of the finished step is gone");
+    run(&["kill", daemon.trim()]);
+}
+
+fn a_helper_that_mounts_something_else_is_refused() {
+    let lab = Lab::new("something-else");
+    let check = |source: Option<&str>, fstype: Option<&str>| Action::CheckStaged {
+        sentinel: None,
+        identity: Identity::default(),
+        source: source.map(|source| source.as_bytes().to_vec()),
+        fstype: fstype.map(str::to_owned),
+    };
+    let outcome = |source, fstype, expected: &str| {
+        let stage = stage_by_command(&["mount", "-t", "tmpfs", "http://u:Zx9@b/", "{target}"]);
+        let report = lab.execute(lab.plan(vec![stage, check(source, fstype), Action::Unstage]));
+        assert!(report.steps[1].contains(expected), "{report:#?}");
+        assert!(!format!("{report:?}").contains("Zx9"), "{report:#?}");
+        report.outcome
+    };
+    let other = Outcome::Refused(Refusal::OtherVolume);
+    let text = "@b/ of type tmpfs instead of a of type tmpfs";
+    assert_eq!(outcome(Some("a"), Some("tmpfs"), text), other);
+    assert_eq!(outcome(None, Some("nfs4"), "of type tmpfs instead of any source of type nfs4"), other);
+    assert_eq!(outcome(Some("http://u:Zx9@b/"), Some("tmpfs"), "answers"), Outcome::Changed);
+    assert_eq!(outcome(None, None, "answers"), Outcome::Changed);
+    lab.assert_unstaged();
+}
+
+fn a_helper_that_mounts_nothing_is_refused() {
+    let lab = Lab::new("nothing");
+    let place = format!("the helper ended with 0 and mounted nothing at /mnt/run/stage/{}", lab.name);
+    for (timeout, took) in [(2, 0..=2), (30, 5..=8)] {
+        let mut plan = lab.plan(vec![stage_by_command(&["true", "{target}"])]);
+        plan.timeout = Duration::from_secs(timeout);
+        let report = lab.execute(plan);
+        assert_eq!(report.outcome, Outcome::Refused(Refusal::NotAMountPoint), "{report:#?}");
+        assert!(report.steps[0].contains(&place), "{report:#?}");
+        assert!(took.contains(&report.took.as_secs()), "{report:#?}");
+        lab.assert_unstaged();
+    }
+}
+
+/// A stand-in for the agent's binary.
+fn script(lab: &Lab, content: &str) -> std::path::PathBuf {
+    let path = lab.directory.join("stand-in");
+    std::fs::write(&path, format!("#!/bin/sh\n{content}\n")).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+fn a_child_that_dies_is_reported() {
+    let lab = Lab::new("dying");
+    let exe = script(&lab, "cat > /dev/null; echo '{\"Progress\":\"look around\"}'; kill -9 $$");
+    let lab = Lab::with_exe("dying", exe, None);
+    let report = lab.execute(lab.plan(vec![Action::Unstage]));
+    assert_eq!(report.outcome, Outcome::HelperFailed(-9), "{report:#?}");
+    assert!(report.steps[0].contains("look around"), "{report:#?}");
+}
+
+fn a_child_that_stays_is_counted() {
+    let lab = Lab::new("staying");
+    let done = r#"{"Done":{"outcome":"Changed","text":"done","gap":null,"gone_at":null,"shown_at":null,"number_proves_nothing":false}}"#;
+    // Stays for a while, as one does whose last reference to a sick file system is slow to go.
+    let exe = script(&lab, &format!("cat > /dev/null; echo '{done}'; exec sleep 4"));
+    let lab = Lab::with_exe("staying", exe, None);
+    let report = lab.execute(lab.plan(vec![Action::Unstage]));
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    assert!(report.took < Duration::from_secs(1), "{report:#?}");
+    let counts = |count| {
+        lab.idle(Duration::from_millis(20));
+        lab.executor.stuck() == count
+    };
+    wait_for("it is counted", || counts(1));
+    wait_for("it is gone", || counts(0));
+}
+
+fn one_hanging_server_does_not_hold_up_another() {
+    let lab = Lab::new("servers");
+    let stage = |source: &str, argv: &[&str]| {
+        let Action::Stage { method, fstype, options, .. } = stage_by_command(argv) else { panic!() };
+        vec![Action::Stage { method, fstype, options, source: source.as_bytes().to_vec() }, Action::Unstage]
+    };
+    let mut dead = lab.plan(stage("192.0.2.66:/gone", &["sleep", "600"]));
+    dead.timeout = Duration::from_secs(5);
+    let mut waiting = lab.plan(stage("192.0.2.66:/other", &["mount", "-t", "tmpfs", "x", "{target}"]));
+    waiting.stage = "/mnt/run/stage/servers-waiting".into();
+    let mut good = lab.plan(stage("192.0.2.1:/good", &["mount", "-t", "tmpfs", "x", "{target}"]));
+    good.stage = "/mnt/run/stage/servers-good".into();
+    let (dead, waiting, good) = lab.execute_together([dead, waiting, good]);
+    assert_eq!(dead.outcome, Outcome::TimedOut, "{dead:#?}");
+    assert_eq!(good.outcome, Outcome::Changed, "{good:#?}");
+    assert!(good.took < dead.took, "{good:#?} {dead:#?}");
+    assert_eq!(waiting.outcome, Outcome::Changed, "{waiting:#?}");
+    assert!(waiting.took >= Duration::from_millis(4900), "{waiting:#?}");
+}

@@ -1,0 +1,288 @@
+//! Places, mounts and plans for the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use agent::remediation::{Executor, Settings};
+use agent::sys::{clock, mount_table::Proc};
+use agent_core::id::{PlanId, SuperblockId, VolumeId};
+use agent_core::observation::PlanReport;
+use agent_core::path::BytePath;
+use agent_core::remediation::{Action, Plan};
+use agent_core::topology::{Mount, MountTable};
+use agent_core::verdict::Reason;
+use agent_core::volume::{Identity, Method, Sentinel};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Everything lies here, on a tmpfs that only this namespace has.
+const BASE: &str = "/mnt";
+
+/// To be called before there are threads.
+pub(crate) fn enter_own_namespace() {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+    mount(Some("lab"), BASE, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+}
+
+/// The places of one test.
+pub(crate) struct Lab {
+    pub(crate) name: &'static str,
+    pub(crate) directory: PathBuf,
+    pub(crate) mountpoint: PathBuf,
+    pub(crate) executor: Executor,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Lab {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self::with_exe(name, std::env::current_exe().unwrap(), None)
+    }
+
+    pub(crate) fn with_exe(name: &'static str, exe: PathBuf, namespace: Option<PathBuf>) -> Self {
+        let directory = Path::new(BASE).join(name);
+        let mountpoint = directory.join("volume");
+        std::fs::create_dir_all(&mountpoint).unwrap();
+        let stage_root = BytePath::from("/mnt/run/stage");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self {
+            name,
+            directory,
+            mountpoint,
+            executor: Executor::new(Settings { exe, namespace, stage_root }),
+            runtime,
+        }
+    }
+
+    /// A directory of this test.
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        let path = self.directory.join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    pub(crate) fn plan(&self, actions: Vec<Action>) -> Plan {
+        Plan {
+            id: PlanId(1),
+            volume: VolumeId::new(self.name),
+            reason: Some(Reason::Disconnected),
+            mountpoint: bytes(&self.mountpoint),
+            stage: BytePath::from(format!("/mnt/run/stage/{}", self.name).as_str()),
+            old: self.top().map(|mount| mount.superblock),
+            actions,
+            undo: vec![Action::DetachTop, Action::Unstage],
+            timeout: Duration::from_secs(30),
+            helper_timeout: Duration::from_secs(30),
+        }
+    }
+
+    pub(crate) fn execute(&self, plan: Plan) -> PlanReport {
+        self.runtime.block_on(self.executor.execute(plan))
+    }
+
+    /// Begins a plan, and gives it up when the condition holds, as an agent that is told to end.
+    pub(crate) fn give_up_when(&self, plan: Plan, condition: impl Fn() -> bool) {
+        self.runtime.block_on(async {
+            let mut plan = std::pin::pin!(self.executor.execute(plan));
+            while !condition() {
+                let end = tokio::time::timeout(Duration::from_millis(20), &mut plan).await;
+                assert!(end.is_err(), "{end:#?}");
+            }
+        });
+    }
+
+    /// Three plans at once, as the agent runs them.
+    pub(crate) fn execute_together(
+        &self,
+        [first, second, third]: [Plan; 3],
+    ) -> (PlanReport, PlanReport, PlanReport) {
+        self.runtime.block_on(async {
+            tokio::join!(
+                self.executor.execute(first),
+                self.executor.execute(second),
+                self.executor.execute(third)
+            )
+        })
+    }
+
+    /// Lets background tasks of the executor run.
+    pub(crate) fn idle(&self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    pub(crate) fn stack(&self) -> Vec<Mount> {
+        table().stack_at(&bytes(&self.mountpoint)).into_iter().cloned().collect()
+    }
+
+    pub(crate) fn top(&self) -> Option<Mount> {
+        self.stack().pop()
+    }
+
+    /// Nothing of the test's plans is left at its private place.
+    pub(crate) fn assert_unstaged(&self) {
+        let place = BytePath::from(format!("/mnt/run/stage/{}", self.name).as_str());
+        assert!(table().top_at(&place).is_none(), "{place} is still mounted");
+        let directory = Path::new("/mnt/run/stage").join(self.name);
+        assert!(directory.symlink_metadata().is_err(), "{} is still there", directory.display());
+    }
+
+    /// The mount point shows one mount, of another superblock than before.
+    pub(crate) fn assert_replaced(&self, old: SuperblockId, report: &PlanReport) {
+        assert!(report.outcome.is_success(), "{report:#?}");
+        let stack = self.stack();
+        assert_eq!(stack.len(), 1, "{stack:#?} {report:#?}");
+        assert_ne!(stack[0].superblock, old, "{report:#?}");
+        self.assert_unstaged();
+    }
+
+    /// A tmpfs with a file of this content at the mount point.
+    pub(crate) fn mount_tmpfs(&self, content: &str) -> SuperblockId {
+        run(&["mount", "-t", "tmpfs", "old", text(&self.mountpoint)]);
+        std::fs::write(self.mountpoint.join("file"), content).unwrap();
+        self.top().unwrap().superblock
+    }
+}
+
+/// Whether this kernel can mount beneath (6.5 and later).
+pub(crate) fn has_beneath() -> bool {
+    let release = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(5))
+}
+
+/// None with beneath, a short one before.
+pub(crate) fn assert_gap(report: &PlanReport) {
+    let gap = report.gap.unwrap_or_else(|| panic!("{report:#?}"));
+    assert_eq!(gap.is_zero(), has_beneath(), "{report:#?}");
+    assert!(gap < Duration::from_secs(1), "{report:#?}");
+}
+
+pub(crate) fn bytes(path: &Path) -> BytePath {
+    BytePath::from(text(path))
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+pub(crate) fn table() -> MountTable {
+    Proc::open().unwrap().table().unwrap()
+}
+
+/// Runs a program that must succeed, and gives what it said.
+pub(crate) fn run(argv: &[&str]) -> String {
+    let output = Command::new(argv[0]).args(&argv[1..]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{argv:?}: {said}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Waits until the condition holds.
+pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let begun = clock::now();
+    while !condition() {
+        assert!(clock::now().since(begun) < Duration::from_secs(20), "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// The usual plan, with this action as its first.
+pub(crate) fn swap_after(stage: Action, readonly: bool, sentinel: Option<Sentinel>) -> Vec<Action> {
+    vec![
+        stage,
+        Action::CheckStaged {
+            sentinel: sentinel.clone(),
+            identity: Identity::default(),
+            source: None,
+            fstype: None,
+        },
+        Action::Swap { readonly },
+        Action::Verify { sentinel },
+        Action::Unstage,
+    ]
+}
+
+pub(crate) fn stage_by_mount(source: &str, fstype: &str, options: &[&str]) -> Action {
+    Action::Stage {
+        method: Method::Mount,
+        source: source.as_bytes().to_vec(),
+        fstype: fstype.to_owned(),
+        options: options.iter().map(|option| (*option).to_owned()).collect(),
+    }
+}
+
+pub(crate) fn stage_by_command(argv: &[&str]) -> Action {
+    Action::Stage {
+        method: Method::Command(argv.iter().map(|argument| (*argument).to_owned()).collect()),
+        source: b"x".to_vec(),
+        fstype: "tmpfs".to_owned(),
+        options: Vec::new(),
+    }
+}
+
+/// A tmpfs with a file, made by a command.
+pub(crate) fn stage_tmpfs(content: &str) -> Action {
+    let script = format!("mount -t tmpfs new \"$0\" && echo {content} > \"$0/file\"");
+    stage_by_command(&["sh", "-c", &script, "{target}"])
+}
+
+/// A process that ends with the test, however that ends.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn start(argv: &[&str]) -> Self {
+        Self(Command::new(argv[0]).args(&argv[1..]).stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
+    /// Kills it and waits for its end.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Another mount namespace, held open by a process.
+pub(crate) struct Namespace(Process);
+
+impl Namespace {
+    pub(crate) fn new(propagation: &str) -> Self {
+        let own = std::fs::read_link("/proc/self/ns/mnt").unwrap();
+        let holder = Process::start(&["unshare", "-m", "--propagation", propagation, "sleep", "600"]);
+        let link = format!("/proc/{}/ns/mnt", holder.id());
+        let comm = format!("/proc/{}/comm", holder.id());
+        // unshare becomes sleep only when the namespace is complete.
+        wait_for("the second namespace", || {
+            std::fs::read_to_string(&comm).is_ok_and(|comm| comm == "sleep\n")
+                && std::fs::read_link(&link).is_ok_and(|other| other != own)
+        });
+        Self(holder)
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/mnt", self.0.id()))
+    }
+
+    /// The device numbers at the path, in the order of the table.
+    pub(crate) fn superblocks_at(&self, path: &Path) -> Vec<String> {
+        let table = std::fs::read_to_string(format!("/proc/{}/mountinfo", self.0.id())).unwrap();
+        let lines = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        lines.filter(|fields| fields[4] == text(path)).map(|fields| fields[2].to_owned()).collect()
+    }
+}
