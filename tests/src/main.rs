@@ -1,2 +1,36 @@
-//! The integration tests.
-fn main() {}
+//! The integration tests: the table of cases and the programs of the bench, in one binary, so that it can be
+//! copied to another machine as it is.
+#![forbid(unsafe_code)]
+
+mod cases;
+mod shows;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use integration_tests::harness::{fuse_fs, reader, runner, watcher};
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let (first, rest) = match arguments.split_first() {
+        Some((first, rest)) => (first.to_str().unwrap_or_default(), rest),
+        None => ("", [].as_slice()),
+    };
+    match (first, rest) {
+        (fuse_fs::FLAG, rest) => fuse_fs::main(rest),
+        (reader::FLAG, rest) => reader::main(rest),
+        (watcher::FLAG, rest) => watcher::main(rest),
+        (runner::SHOW, [name]) => runner::run_shown(shows::SHOWS, &name.to_string_lossy()),
+        (runner::INIT, [name, directory]) => runner::run_init(name, directory),
+        (runner::CASE, [name, directory]) => {
+            let all: Vec<_> = cases::with_inner().into_iter().chain(shows::SHOWS.iter().copied()).collect();
+            runner::run_case(&all, &name.to_string_lossy(), Path::new(directory))
+        }
+        _ => {
+            let arguments: Vec<String> =
+                std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+            runner::run_table(cases::table(), &arguments)
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The bench, part by part. Nothing here knows a case by name.
+
+pub mod agent;
+pub mod autofs;
+pub mod bench;
+pub mod bindfs;
+pub mod case;
+pub mod fuse_fs;
+pub mod http;
+pub mod loop_dev;
+pub mod mnt_ns;
+pub mod needs;
+pub mod process;
+pub mod reader;
+pub mod runner;
+pub mod scrape;
+pub mod tally;
+pub mod wait;
+pub mod watcher;

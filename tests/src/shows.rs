@@ -1,0 +1,34 @@
+//! What is shown to a person and not judged: the demonstration and the measurements. Each runs in a world of
+//! its own, like a case, and prints as it goes.
+
+mod demo;
+mod detection;
+mod overhead;
+mod spread;
+
+use std::time::Duration;
+
+use integration_tests::harness::case::Case;
+use integration_tests::harness::needs::Need;
+
+/// Every show.
+pub(crate) const SHOWS: &[Case] = &[
+    Case {
+        name: "demo",
+        needs: &[Need::Root, Need::Fuse, Need::Tool("bindfs")],
+        timeout: Duration::from_secs(300),
+        run: demo::run,
+    },
+    Case { name: "overhead", needs: &[Need::Root], timeout: Duration::from_secs(3600), run: overhead::run },
+    Case {
+        name: "detection",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(3600),
+        run: detection::run,
+    },
+];
+
+/// How often something is to be done, from the command line through the environment.
+fn count(default: usize) -> usize {
+    std::env::var("SHOW_COUNT").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
