@@ -1,2 +1,77 @@
-//! Every development task of mountie.
-fn main() {}
+//! `cargo xtask …`: every task of a developer, and all that CI runs. Subcommands only; each task is a file.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod agent;
+mod bench;
+mod ci;
+mod command;
+mod ebpf;
+mod setup;
+mod shows;
+mod test;
+mod tidy;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Build, run, test and measure mountie", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what is missing for building and testing; does nothing the second time
+    Setup,
+    /// Build the kernel programs and the agent
+    Build {
+        /// With optimisation, to target/release/mountie
+        #[arg(long)]
+        release: bool,
+    },
+    /// Set up, build with optimisation, and run `mountie run` with the given arguments (as root)
+    Run {
+        /// Arguments of `mountie run`: put them after `--`
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
+    /// Break and heal a volume before your eyes, in a mount namespace of its own (as root)
+    Demo,
+    /// Set up, then run all tests: units, properties, and the agent against real mounts (as root)
+    Test {
+        /// Only the integration cases whose name contains this
+        filter: Option<String>,
+    },
+    /// Measure, side by side with what it is compared to
+    Bench {
+        #[command(subcommand)]
+        what: bench::What,
+    },
+    /// The project's own lints: layers, sizes, headings, kernel references
+    Tidy,
+    /// Everything that CI runs, in order
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Setup => setup::run(),
+        Task::Build { release } => agent::build(release).map(drop),
+        Task::Run { args } => agent::run(&args),
+        Task::Demo => shows::run("demo", 1),
+        Task::Test { filter } => test::run(filter.as_deref()),
+        Task::Bench { what } => bench::run(&what),
+        Task::Tidy => tidy::run(),
+        Task::Ci => ci::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Measurements, each side by side with what it is compared to, in one run.
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::shows;
+
+/// What can be measured.
+#[derive(Subcommand)]
+pub(crate) enum What {
+    /// What the agent costs a successful one-byte read(2), in interleaved pairs with and without it
+    Overhead {
+        /// How many pairs
+        #[arg(long, default_value_t = 15)]
+        pairs: usize,
+    },
+    /// From an application's first failing read to `Degraded`, over many faults
+    Detection {
+        /// How many faults
+        #[arg(long, default_value_t = 200)]
+        faults: usize,
+    },
+}
+
+/// Measures.
+pub(crate) fn run(what: &What) -> Result<()> {
+    match *what {
+        What::Overhead { pairs } => shows::run("overhead", pairs),
+        What::Detection { faults } => shows::run("detection", faults),
+    }
+}
