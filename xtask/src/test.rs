@@ -13,9 +13,10 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     if filter.is_none() {
         step("unit and property tests");
         must(cargo().args(["test", "--workspace", "--exclude", "integration-tests"]))?;
+        must(cargo().args(["test", "--package", "integration-tests", "--lib"]))?;
     }
     step("the agent against real mounts");
     let mut cases = cargo();
-    cases.args(["test", "--package", "integration-tests", "--"]).env("MOUNTIE_BIN", &binary);
+    cases.args(["test", "--package", "integration-tests", "--test", "cases", "--"]).env("MOUNTIE_BIN", &binary);
     must(cases.args(filter))
 }
