@@ -17,6 +17,8 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     }
     step("the agent against real mounts");
     let mut cases = cargo();
-    cases.args(["test", "--package", "integration-tests", "--test", "cases", "--"]).env("MOUNTIE_BIN", &binary);
+    cases
+        .args(["test", "--package", "integration-tests", "--test", "cases", "--"])
+        .env("MOUNTIE_BIN", &binary);
     must(cases.args(filter))
 }
