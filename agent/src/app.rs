@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use crate::config::{self, Config};
+use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::http::{self, Api, listen};
 use crate::export::metrics::Metrics;
@@ -218,16 +219,4 @@ fn probe_settings(namespace: &Namespace) -> probe::Settings {
 
 fn longest_deadline(policy: &Policy) -> Duration {
     policy.volumes.iter().map(|volume| volume.watch.deadline).fold(policy.defaults.deadline, Duration::max)
-}
-
-/// An error with all its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

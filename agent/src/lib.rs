@@ -8,6 +8,7 @@ pub mod app;
 pub mod cli;
 pub mod client;
 pub mod config;
+mod error_chain;
 pub mod exit_code;
 pub mod export;
 pub mod kernel;

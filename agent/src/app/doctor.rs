@@ -6,8 +6,9 @@ use tokio::sync::mpsc;
 
 use super::facts::Facts;
 use super::sources::Sources;
-use super::{chain, namespace_of, probe_settings};
+use super::{namespace_of, probe_settings};
 use crate::config::Config;
+use crate::error_chain::chain;
 use crate::export::view::doctor::{DoctorReport, HostFacts, Privilege};
 use crate::kernel::capability::Capability;
 use crate::kernel::{KernelSupport, namespace};

@@ -21,11 +21,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tracing::{info, warn};
 
-use super::chain;
 use super::changes::{Changes, PULSE};
 use super::facts::Facts;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
+use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::metrics::{Metrics, Suppression};
 use crate::export::{Command, Snapshot, events};

@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::{debug, info};
 
-use super::chain;
 use super::facts::Facts;
 use crate::config::Config;
+use crate::error_chain::chain;
 use crate::kernel::namespace::Namespace;
 use crate::sensor::fanotify::{self, FsErrors, MarkRefused, MountEvents, may_report};
 use crate::sensor::{SensorEvent, SourceName, SourceState, ebpf, mountinfo};

@@ -28,6 +28,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::mpsc::Sender;
 
 use super::{ProgramStatus, SensorEvent, SourceState};
+use crate::error_chain::chain;
 use crate::kernel::btf;
 
 /// Stopping takes no longer than this.
@@ -134,7 +135,7 @@ pub fn start(settings: &Settings, events: Sender<SensorEvent>) -> Started {
     };
     let loaded = match loader::load(settings, host_mnt_ns) {
         Ok(loaded) => loaded,
-        Err(error) => return off(with_sources(&error)),
+        Err(error) => return off(chain(&error)),
     };
     let maps = match maps::Maps::take(loaded.ebpf) {
         Ok(maps) => maps,
@@ -169,16 +170,6 @@ fn spawn(
 fn own_mnt_ns() -> Option<u32> {
     let link = std::fs::read_link("/proc/self/ns/mnt").ok()?;
     link.to_str()?.strip_prefix("mnt:[")?.strip_suffix(']')?.parse().ok()
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        text = format!("{text}: {error}");
-        next = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

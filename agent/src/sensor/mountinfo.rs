@@ -26,6 +26,7 @@ use tokio::sync::mpsc::Sender;
 use self::pace::Pace;
 use self::snapshot::Scanner;
 use self::source::{ProcFile, TableSource};
+use crate::error_chain::chain;
 use crate::sensor::wake::{Outbox, Wake, Woken, wait_for_end};
 use crate::sensor::{ScanStats, SensorEvent, SourceName, SourceState};
 use crate::sys::clock;
@@ -208,7 +209,7 @@ impl Watcher {
             }
             Err(error) => {
                 self.pace.failed(ended, RETRY_PAUSE);
-                self.report(SourceState::Off(described(&error)))
+                self.report(SourceState::Off(chain(&error)))
             }
         }
     }
@@ -221,18 +222,6 @@ impl Watcher {
         self.reported = Some(state.clone());
         self.outbox.send(SensorEvent::Source(SourceName::Mountinfo, state))
     }
-}
-
-/// An error and its causes in one line.
-fn described(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
