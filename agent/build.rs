@@ -18,7 +18,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=PATH");
 
     let object = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("agent-ebpf");
-    let target = root.join("target").join("ebpf");
+    let target = root.join("target").join(object_directory());
     match toolchain::build(&sources, &target) {
         Ok(built) => {
             if let Err(error) = std::fs::copy(&built, &object) {
@@ -32,6 +32,14 @@ fn main() {
             }
             stub(&object, &missing);
         }
+    }
+}
+
+/// The object has a place of its own for each architecture: another flag would build it anew each time.
+fn object_directory() -> String {
+    match std::env::var("CARGO_CFG_TARGET_ARCH") {
+        Ok(target) if target != std::env::consts::ARCH => format!("ebpf-{target}"),
+        Ok(_) | Err(_) => "ebpf".to_owned(),
     }
 }
 

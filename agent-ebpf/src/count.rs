@@ -1,7 +1,6 @@
 //! The counting core that every hook shares.
 
 use agent_common::key::{CounterKey, CounterValue};
-use agent_common::record::Who;
 use agent_common::settings::{RECORD_INTERVAL_NANOS, dropped};
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::bpf_ktime_get_ns;
@@ -18,17 +17,54 @@ pub fn tracked(s_dev: u32) -> Option<u32> {
     unsafe { TRACKED.get(&s_dev) }.copied()
 }
 
-/// Adds one failed call. `task` is whose call it was; `None` when it was nobody's.
+/// Whose failure it was.
+#[derive(Clone, Copy)]
+enum Whose {
+    Current(Address),
+    Waiter(Address),
+    Nobody,
+}
+
+/// Adds one failed call of the current task.
+///
+/// A function of its own, like the two below: what it needs of the stack is then not needed while the place of the
+/// call is looked for.
+#[inline(never)]
+pub fn add(key: &CounterKey, task: Address) {
+    add_for(key, Whose::Current(task));
+}
+
+/// Adds one failed request. `waiter` is who waits for it, on whatever task this runs; 0 when nobody does.
+#[inline(never)]
+pub fn add_waited(key: &CounterKey, waiter: Address) {
+    add_for(key, if waiter == 0 { Whose::Nobody } else { Whose::Waiter(waiter) });
+}
+
+/// Adds one failure that was nobody's call.
+#[inline(never)]
+pub fn add_unowned(key: &CounterKey) {
+    add_for(key, Whose::Nobody);
+}
+
+/// Adds a report that is nobody's call: of a device or of the file system itself.
 #[inline(always)]
-pub fn add(key: &CounterKey, task: Option<Address>) {
+pub fn add_report(s_dev: u32, errno: u16, op: u8) {
+    add_unowned(&CounterKey { root_ino: 0, s_dev, errno, op, reserved: 0 });
+}
+
+#[inline(always)]
+fn add_for(key: &CounterKey, whose: Whose) {
     // SAFETY: takes nothing, returns a number.
     let now = unsafe { bpf_ktime_get_ns() };
     if bump(now, key) {
-        let who = match task {
-            Some(task) => task::describe(task),
-            None => Who { cgroup: 0, pid: 0, tgid: 0, mnt_ns: 0, reserved: 0, comm: [0; 16] },
-        };
-        emit::error(now, key, who);
+        // SAFETY: `error` passes a place within its record.
+        emit::error(now, key, |who| unsafe {
+            match whose {
+                Whose::Current(task) => task::describe(task, who),
+                Whose::Waiter(task) => task::describe_other(task, who),
+                Whose::Nobody => task::describe_nobody(who),
+            }
+        });
     }
 }
 

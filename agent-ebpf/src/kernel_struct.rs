@@ -1,7 +1,9 @@
 //! Reads of kernel structures through offsets from the running kernel's type information. The only file that
 //! follows kernel pointers. Every read can fail and then gives `None`; nothing is ever written.
 
+use agent_common::subvolume::NameWords;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 
 use crate::maps::offset;
 
@@ -20,6 +22,21 @@ pub fn read<T>(base: Address, offset: u32) -> Option<T> {
 #[inline(always)]
 pub fn follow(base: Address, offset: u32) -> Option<Address> {
     read::<u64>(base, offset).filter(|pointer| *pointer != 0)
+}
+
+/// An argument of a system call, out of the saved registers.
+#[inline(always)]
+pub fn argument(regs: Address, number: u8) -> Option<u64> {
+    let place = match number {
+        0 => offset!(regs_arguments[0]),
+        1 => offset!(regs_arguments[1]),
+        2 => offset!(regs_arguments[2]),
+        3 => offset!(regs_arguments[3]),
+        4 => offset!(regs_arguments[4]),
+        5 => offset!(regs_arguments[5]),
+        _ => return None,
+    };
+    read(regs, place)
 }
 
 /// The open file behind a descriptor of `task`.
@@ -58,11 +75,30 @@ pub fn device_of_mount(vfsmount: Address) -> Option<u32> {
     device_of_superblock(follow(vfsmount, offset!(vfsmount_mnt_sb))?)
 }
 
-/// Inode number of the root of a `vfsmount`.
+/// The directory entry that is the root of a `vfsmount`.
 #[inline(always)]
-pub fn root_inode_of_mount(vfsmount: Address) -> Option<u64> {
-    let inode = follow(follow(vfsmount, offset!(vfsmount_mnt_root))?, offset!(dentry_d_inode))?;
-    read(inode, offset!(inode_i_ino))
+pub fn root_of_mount(vfsmount: Address) -> Option<Address> {
+    follow(vfsmount, offset!(vfsmount_mnt_root))
+}
+
+/// Inode number of a directory entry.
+#[inline(always)]
+pub fn inode_of_entry(entry: Address) -> Option<u64> {
+    read(follow(entry, offset!(dentry_d_inode))?, offset!(inode_i_ino))
+}
+
+/// Copies the name of a directory entry, with its end mark, into words that are zero; whether that worked. The
+/// helper writes nothing behind the end mark.
+///
+/// kernel: `strncpy_from_kernel_nofault`, mm/maccess.c, since 5.8.
+#[inline(always)]
+pub fn copy_name(entry: Address, name: &mut NameWords) -> bool {
+    let Some(text) = follow(entry, offset!(dentry_name)) else { return false };
+    // SAFETY: the row has exactly so many bytes; the helper checks the source and ends the text with NUL.
+    let copied = unsafe {
+        bpf_probe_read_kernel_str(name.as_mut_ptr().cast(), size_of::<NameWords>() as u32, text as *const _)
+    };
+    copied > 0
 }
 
 /// Inode number of the mount namespace of `task`; none while it exits.
@@ -86,4 +122,39 @@ pub fn has_namespace_root(task: Address) -> Option<bool> {
     let parent = follow(mount, offset!(mount_mnt_parent))?;
     let place = follow(mount, offset!(mount_mnt_mountpoint))?;
     Some(place == follow(parent, offset!(mount_mnt).wrapping_add(offset!(vfsmount_mnt_root)))?)
+}
+
+/// Whether a `struct path` ends at a regular file or a directory. Waiting on pipes, sockets and terminals that lie
+/// in a file system says nothing about it.
+///
+/// kernel: `S_IFMT`, include/uapi/linux/stat.h, all versions.
+#[inline(always)]
+pub fn is_file_or_directory(path: Address) -> Option<bool> {
+    const FORMAT: u16 = 0o170_000;
+    const DIRECTORY: u16 = 0o040_000;
+    const REGULAR: u16 = 0o100_000;
+    let inode = follow(follow(path, offset!(path_dentry))?, offset!(dentry_d_inode))?;
+    let format = read::<u16>(inode, offset!(inode_i_mode))? & FORMAT;
+    Some(format == DIRECTORY || format == REGULAR)
+}
+
+/// The number of a `struct pid` at a depth of nested process id namespaces, 0 when it has none there.
+///
+/// kernel: `struct pid`, `struct upid`, include/linux/pid.h; 16 bytes each, the number first, since 2.6.24.
+#[inline(always)]
+pub fn number_of_pid(pid: Address, level: u32) -> Option<u32> {
+    if level > read::<u32>(pid, offset!(pid_level))? {
+        return Some(0);
+    }
+    read(pid.wrapping_add(u64::from(level) * 16), offset!(pid_numbers))
+}
+
+/// The id of the cgroup (v2) of `task`, the inode number of its directory.
+///
+/// kernel: `bpf_get_current_cgroup_id`, kernel/bpf/helpers.c, since 4.18; `kernfs_node::id` is one number since 5.5.
+#[inline(always)]
+pub fn cgroup(task: Address) -> Option<u64> {
+    let set = follow(task, offset!(task_cgroups))?;
+    let node = follow(follow(set, offset!(css_set_dfl_cgrp))?, offset!(cgroup_kn))?;
+    read(node, offset!(kernfs_node_id))
 }

@@ -1,13 +1,15 @@
 //! Which mount a failed call was about: by descriptor exactly, by name as well as the kernel side can.
 
 use agent_common::key::{CounterKey, NAME_BYTES, NameBytes};
-use agent_common::settings::TRACKED_NESTED;
-use aya_ebpf::helpers::generated::{bpf_probe_read_kernel_str, bpf_probe_read_user_str};
+use agent_common::settings::{SCRATCH_ROWS, TRACKED_NESTED, TRACKED_SUBVOLUMES};
+use agent_common::subvolume;
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::bpf_probe_read_user_str;
 use aya_ebpf::maps::lpm_trie::Key;
 
 use crate::count::tracked;
 use crate::kernel_struct::{self, Address};
-use crate::maps::{NAME_KEY, NAMES, host_mnt_ns};
+use crate::maps::{NAME_KEY, NAMES, ROOT_NAME, host_mnt_ns};
 use crate::shape::shape;
 
 /// `AT_FDCWD`: relative to the working directory. kernel: include/uapi/linux/fcntl.h, since 2.6.16.
@@ -48,43 +50,70 @@ impl Failure {
 pub fn by_mount(vfsmount: Address) -> Option<(u32, u64, u32)> {
     let s_dev = kernel_struct::device_of_mount(vfsmount)?;
     let flags = tracked(s_dev)?;
-    Some((s_dev, kernel_struct::root_inode_of_mount(vfsmount).unwrap_or(0), flags))
+    Some((s_dev, root(vfsmount, flags).unwrap_or(0), flags))
+}
+
+/// What stands for the root of a `vfsmount`: its inode number, but for subvolumes.
+#[inline(always)]
+fn root(vfsmount: Address, flags: u32) -> Option<u64> {
+    let entry = kernel_struct::root_of_mount(vfsmount)?;
+    let inode = kernel_struct::inode_of_entry(entry)?;
+    let may_be_subvolume = flags & TRACKED_SUBVOLUMES != 0 && inode == subvolume::ROOT_INODE;
+    Some(if may_be_subvolume { root_by_name(entry) } else { inode })
+}
+
+/// What stands for the root of a subvolume, 0 when its name cannot be read. Once in each program.
+#[inline(never)]
+fn root_by_name(entry: Address) -> u64 {
+    let Some(name) = ROOT_NAME.get_ptr_mut(scratch_row()) else { return 0 };
+    // SAFETY: a checked pointer to this processor's own row. A program that interrupts this one here may mix two
+    // names: no root is known by that, and the failure counts for every volume on the superblock.
+    let name = unsafe { &mut *name };
+    for word in &mut *name {
+        // SAFETY: a reference is a valid pointer. Volatile, because this would become a call of a function that
+        // writes bytes one by one.
+        unsafe { core::ptr::write_volatile(word, 0) };
+    }
+    if kernel_struct::copy_name(entry, name) { subvolume::root_of_name(name) } else { 0 }
+}
+
+/// Which scratch rows of this processor the current thread uses: programs of the fexit family can be preempted,
+/// and the thread that goes on meanwhile should have others.
+#[inline(always)]
+pub fn scratch_row() -> u32 {
+    bpf_get_current_pid_tgid() as u32 & (SCRATCH_ROWS - 1)
 }
 
 /// The scratch row for one name.
 #[inline(always)]
 pub fn scratch() -> Option<*mut Key<NameBytes>> {
-    NAME_KEY.get_ptr_mut(0)
-}
-
-/// Where the string of a name is.
-#[derive(Clone, Copy)]
-pub enum Text {
-    /// In the caller's memory.
-    User(Address),
-    /// In a `struct filename`.
-    Kernel(Address),
+    NAME_KEY.get_ptr_mut(scratch_row())
 }
 
 /// Copies a name into the scratch row; its length without the end mark.
+///
+/// kernel: `strncpy_from_user_nofault`, mm/maccess.c: an empty text gives 1, with its end mark, since 6.13, and 0
+/// before that.
 #[inline(always)]
-fn copy(text: Text, key: *mut Key<NameBytes>) -> Option<u32> {
+fn copy(text: Address, key: *mut Key<NameBytes>) -> Option<u32> {
     let size = NAME_BYTES as u32;
-    // SAFETY: the row has exactly `NAME_BYTES` bytes; the helpers check the source and end the text with NUL.
+    if text == 0 {
+        return Some(0);
+    }
+    // SAFETY: the row has exactly `NAME_BYTES` bytes; the helper checks the source and ends the text with NUL.
     let copied = unsafe {
         let data = (&raw mut (*key).data).cast();
-        match text {
-            Text::User(0) | Text::Kernel(0) => return Some(0),
-            Text::User(address) => bpf_probe_read_user_str(data, size, address as *const _),
-            Text::Kernel(address) => bpf_probe_read_kernel_str(data, size, address as *const _),
-        }
+        bpf_probe_read_user_str(data, size, text as *const _)
     };
+    if copied == 0 {
+        return Some(0);
+    }
     if copied > 0 && copied <= NAME_BYTES as i64 { Some(copied as u32 - 1) } else { None }
 }
 
 /// Places the name `text`, relative to the descriptor `dir`.
 #[inline(always)]
-pub fn by_name(failure: &Failure, dir: i32, text: Text, key: *mut Key<NameBytes>) -> Option<Placed> {
+pub fn by_name(failure: &Failure, dir: i32, text: Address, key: *mut Key<NameBytes>) -> Option<Placed> {
     let len = copy(text, key)?;
     // SAFETY: `key` is a checked pointer to this processor's own row.
     let absolute = len > 0 && unsafe { (*key).data[0] } == b'/';

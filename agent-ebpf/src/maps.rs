@@ -2,10 +2,15 @@
 
 use agent_common::key::{CounterKey, CounterValue, NameBytes, NameValue, NameWindow};
 use agent_common::record::NameRecord;
-use agent_common::settings::{self, Filter, Offsets, SyscallRow, dropped};
+use agent_common::settings::{self, Filter, LowerDevice, ModuleOffsets, Offsets, SyscallRow, dropped};
+use agent_common::subvolume::NameWords;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::lpm_trie::Key;
-use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf};
+use aya_ebpf::maps::{
+    Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf,
+};
+
+use crate::note::Note;
 
 /// A volume that is sick shows a handful of (errno, kind) pairs; 1,000 tracked volumes that are all sick need
 /// about 8,000 keys. Costs 192 KiB a processor.
@@ -29,6 +34,18 @@ pub static NAMES: LpmTrie<NameBytes, NameValue> = LpmTrie::with_max_entries(sett
 #[map]
 pub static SYSCALLS: Array<SyscallRow> = Array::with_max_entries(settings::SYSCALL_ROWS, 0);
 
+/// One row for every operation of io_uring: the kind of operation plus one, 0 for what is not counted.
+#[map]
+pub static IO_OPERATIONS: Array<u32> = Array::with_max_entries(settings::IO_ROWS, 0);
+
+/// A tracked superblock has a handful of devices below it.
+#[map]
+pub static LOWER: HashMap<u32, LowerDevice> = HashMap::with_max_entries(settings::MAX_LOWER, 0);
+
+/// Offsets in structures of modules; written before a program that needs them is attached.
+#[map]
+pub static MODULES: Array<ModuleOffsets> = Array::with_max_entries(1, 0);
+
 /// 256 KiB hold about 3,500 records. One counter sends ten a second on a processor.
 #[map]
 pub static RECORDS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
@@ -45,17 +62,26 @@ pub static AGENT: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 pub static WINDOW: PerCpuArray<NameWindow> = PerCpuArray::with_max_entries(settings::NAME_SHARES, 0);
 
-/// A name being looked up: too large for the stack.
+/// Names being looked up: too large for the stack. Costs 4 KiB a processor.
 #[map]
-pub static NAME_KEY: PerCpuArray<Key<NameBytes>> = PerCpuArray::with_max_entries(1, 0);
+pub static NAME_KEY: PerCpuArray<Key<NameBytes>> = PerCpuArray::with_max_entries(settings::SCRATCH_ROWS, 0);
 
-/// A name being sent: too large for the stack.
+/// Names being sent: too large for the stack. Costs 5 KiB a processor.
 #[map]
-pub static NAME_RECORD: PerCpuArray<NameRecord> = PerCpuArray::with_max_entries(1, 0);
+pub static NAME_RECORD: PerCpuArray<NameRecord> = PerCpuArray::with_max_entries(settings::SCRATCH_ROWS, 0);
 
-/// Threads whose failed open is counted already, until the path walker above it ends. Old ones fall out.
+/// Names of the roots of subvolumes: too large for the stack. Apart from names being looked up, in the middle of
+/// which they are needed. Costs 4 KiB a processor.
 #[map]
-pub static COUNTED_OPENS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1024, 0);
+pub static ROOT_NAME: PerCpuArray<NameWords> = PerCpuArray::with_max_entries(settings::SCRATCH_ROWS, 0);
+
+/// Where functions inside a call have failed, by thread, until the call ends. Old ones fall out.
+#[map]
+pub static NOTES: LruHashMap<u64, Note> = LruHashMap::with_max_entries(4096, 0);
+
+/// One program: what counts a system call that failed.
+#[map]
+pub static FAILED_CALLS: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
 /// Field offsets of the running kernel.
 #[unsafe(no_mangle)]
@@ -81,6 +107,7 @@ pub static OFFSETS: Offsets = Offsets {
     vfsmount_mnt_sb: 0,
     super_block_s_dev: 0,
     dentry_d_inode: 0,
+    dentry_name: 0,
     inode_i_ino: 0,
     inode_i_sb: 0,
     inode_i_rdev: 0,
@@ -90,7 +117,51 @@ pub static OFFSETS: Offsets = Offsets {
     mount_mnt: 0,
     mount_mnt_parent: 0,
     mount_mnt_mountpoint: 0,
-    filename_name: 0,
+    dentry_d_sb: 0,
+    renamedata_new_dentry: 0,
+    file_f_inode: 0,
+    inode_i_size: 0,
+    vma_vm_start: 0,
+    vma_vm_pgoff: 0,
+    vma_vm_file: 0,
+    page_shift: 0,
+    task_pid: 0,
+    task_comm: 0,
+    wait_queue_head_head: 0,
+    wait_queue_entry_entry: 0,
+    wait_queue_entry_private: 0,
+    io_kiocb_file: 0,
+    io_kiocb_opcode: 0,
+    kiocb_ki_filp: 0,
+    kiocb_ki_flags: 0,
+    request_bio: 0,
+    request_cmd_flags: 0,
+    request_disk: 0,
+    disk_in_queue: 0,
+    request_queue_disk: 0,
+    gendisk_major: 0,
+    gendisk_first_minor: 0,
+    bio_bi_bdev: 0,
+    block_device_bd_dev: 0,
+    request_errno: 0,
+    inode_i_mode: 0,
+    task_state: 0,
+    task_flags: 0,
+    task_start_boottime: 0,
+    task_nvcsw: 0,
+    task_nivcsw: 0,
+    task_reads: 0,
+    task_writes: 0,
+    task_thread_pid: 0,
+    task_group_leader: 0,
+    task_cgroups: 0,
+    task_nameidata: 0,
+    pid_level: 0,
+    pid_numbers: 0,
+    css_set_dfl_cgrp: 0,
+    cgroup_kn: 0,
+    kernfs_node_id: 0,
+    nameidata_path: 0,
 };
 
 /// Which errnos count, and where the host's names are.

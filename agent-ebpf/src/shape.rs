@@ -8,6 +8,9 @@ use agent_common::key::NAME_BYTES;
 const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 const EACH: u64 = 0x0101_0101_0101_0101;
 
+const PLAIN: u64 = 1;
+const CLIMBS: u64 = 2;
+
 /// What was found.
 pub struct Shape {
     /// No `.`, `..` or empty component: its bytes are its place.
@@ -29,6 +32,14 @@ struct Carry {
 /// Looks at every component of a name of `NAME_BYTES` bytes that ends with NUL.
 #[inline(always)]
 pub fn shape(words: *const u32) -> Shape {
+    let bits = look(words);
+    Shape { plain: bits & PLAIN != 0, climbs: bits & CLIMBS != 0 }
+}
+
+/// A function of its own: what it needs of the stack is then needed nowhere else. It gives bits, since the
+/// programs' functions return what fits a register.
+#[inline(never)]
+fn look(words: *const u32) -> u64 {
     let mut carry = Carry { start: 0, dot: 0, two_dots: 0 };
     let (mut odd, mut climbs, mut alive) = (0u64, 0u64, u64::MAX);
     // A relative name begins a component with its first byte; an absolute one does with its second.
@@ -53,7 +64,7 @@ pub fn shape(words: *const u32) -> Shape {
         // All ones while no end mark was seen, zero from then on.
         alive &= ((end | end.wrapping_neg()) >> 63).wrapping_sub(1);
     }
-    Shape { plain: odd | climbs == 0, climbs: climbs != 0 }
+    u64::from(odd | climbs == 0) * PLAIN | u64::from(climbs != 0) * CLIMBS
 }
 
 /// The highest bit of each byte that equals `byte`; exact for every byte.

@@ -151,7 +151,10 @@ pub(crate) fn build(sources: &Path, target: &Path) -> Result<PathBuf, String> {
 
 fn build_with(toolchain: Toolchain, linker: &Path, sources: &Path, target: &Path) -> Result<(), String> {
     let linker = format!("linker={}", linker.display());
-    let architecture = format!("bpf_target_arch=\"{}\"", std::env::consts::ARCH);
+    // In a build script: what is built for. Elsewhere: this machine.
+    let architecture =
+        std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_else(|_| std::env::consts::ARCH.to_owned());
+    let architecture = format!("bpf_target_arch=\"{architecture}\"");
     let flags =
         ["-C", &linker, "-C", "debuginfo=2", "-C", "link-arg=--btf", "--cfg", &architecture].join("\x1f");
     let mut cargo = toolchain.cargo();

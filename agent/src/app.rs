@@ -28,9 +28,11 @@ use crate::store;
 mod changes;
 pub mod command;
 mod doctor;
+mod doubt;
 mod event_loop;
 mod facts;
 mod lock;
+mod marks;
 mod sources;
 
 use event_loop::{EventLoop, Parts};

@@ -58,6 +58,9 @@ pub enum Command {
     /// The disposable process that sets a fanotify mark.
     #[command(hide = true)]
     MarkFs(MarkFsArgs),
+    /// The disposable process that looks for waiting tasks in procfs.
+    #[command(hide = true)]
+    Census(CensusArgs),
 }
 
 /// Where the configuration comes from, and what overrides it.
@@ -177,6 +180,14 @@ pub struct MarkFsArgs {
     pub arguments: Vec<OsString>,
 }
 
+/// `census`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct CensusArgs {
+    /// The agent's process id: the child ends with its agent.
+    #[arg(long, value_name = "PID")]
+    pub parent: u32,
+}
+
 /// A name as it was typed; bytes that are no text as `mountie status` shows them.
 fn volume_name(typed: OsString) -> String {
     typed.into_string().unwrap_or_else(|raw| agent_core::path::escape(raw.as_bytes()))
@@ -213,7 +224,8 @@ impl Cli {
             | Command::Probe(_)
             | Command::Worker(_)
             | Command::Act(_)
-            | Command::MarkFs(_) => (&none, None),
+            | Command::MarkFs(_)
+            | Command::Census(_) => (&none, None),
         };
         let flags = [
             ("--socket", &self.socket),

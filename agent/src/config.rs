@@ -13,6 +13,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::exit_code::ExitCode;
+use crate::sensor::ebpf;
 pub use crate::sensor::ebpf::Family;
 pub use crate::telemetry::LogFormat;
 
@@ -130,10 +131,18 @@ impl Default for MountNamespace {
 }
 
 /// The kernel programs.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelConfig {
     /// Which hooks count failing operations.
     pub family: Family,
+    /// Where the kernel describes its structures (BTF).
+    pub btf: PathBuf,
+}
+
+impl Default for KernelConfig {
+    fn default() -> Self {
+        Self { family: Family::default(), btf: ebpf::Settings::default().btf }
+    }
 }
 
 /// Everything a configuration is made from. Kept, so that a reload reads the same places again.

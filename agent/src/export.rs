@@ -37,6 +37,8 @@ pub struct Snapshot {
     pub sources: BTreeMap<SourceName, SourceState>,
     /// Every kernel program.
     pub programs: Vec<ProgramStatus>,
+    /// Paths of cgroups by their ids, as far as they were found.
+    pub cgroups: Arc<BTreeMap<u64, String>>,
     /// The last scan of the mount table.
     pub scan: ScanStats,
     /// Bad lines since the start.

@@ -1,14 +1,22 @@
 //! Passive sources of facts. A sensor runs on a thread of its own, turns what the kernel says into
 //! observations, and never touches a watched path.
 
-use agent_core::observation::KernelErrors;
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent_core::id::{SuperblockId, UniqueMountId};
+use agent_core::observation::{Census, KernelErrors};
 use agent_core::topology::MountTable;
 
+mod btrfs;
+pub mod census;
+pub mod cgroups;
 pub mod ebpf;
 pub mod fanotify;
+pub mod fuse_daemons;
 pub mod mountinfo;
 #[cfg(test)]
 mod private_namespace;
+pub mod sysfs_errors;
 mod wake;
 
 /// The names of the sources, as in `mountie_source_up{source}`.
@@ -16,26 +24,48 @@ mod wake;
 pub enum SourceName {
     /// The kernel programs.
     Bpf,
+    /// The census of tasks that wait.
+    Census,
     /// fanotify's file-system errors.
     FanotifyFs,
     /// fanotify's mount events.
     FanotifyMnt,
-    /// The mount table.
+    /// The ends of FUSE daemons.
+    FuseDaemons,
+    /// The mount table by unique id (`listmount`, `statmount`). Without it every change costs a reading of the
+    /// whole table.
+    Listmount,
+    /// The mount table, by whichever reader.
     Mountinfo,
+    /// Counters of errors that file systems show in sysfs.
+    Sysfs,
 }
 
 impl SourceName {
     /// Every source, in label order.
-    pub const ALL: [Self; 4] = [Self::Bpf, Self::FanotifyFs, Self::FanotifyMnt, Self::Mountinfo];
+    pub const ALL: [Self; 8] = [
+        Self::Bpf,
+        Self::Census,
+        Self::FanotifyFs,
+        Self::FanotifyMnt,
+        Self::FuseDaemons,
+        Self::Listmount,
+        Self::Mountinfo,
+        Self::Sysfs,
+    ];
 
     /// The bounded label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::Bpf => "bpf",
+            Self::Census => "census",
             Self::FanotifyFs => "fanotify_fs",
             Self::FanotifyMnt => "fanotify_mnt",
+            Self::FuseDaemons => "fuse_daemons",
+            Self::Listmount => "listmount",
             Self::Mountinfo => "mountinfo",
+            Self::Sysfs => "sysfs",
         }
     }
 }
@@ -51,6 +81,17 @@ pub enum SourceState {
     Off(String),
 }
 
+/// What the listener to mount events tells the watcher of the mount table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MountChange {
+    /// These mounts were attached, detached or moved.
+    Mounts(Vec<UniqueMountId>),
+    /// Something was, and nobody knows what.
+    Lost,
+    /// Nothing will be told any more.
+    Ended,
+}
+
 /// What sensors send to the event loop.
 #[derive(Debug)]
 pub enum SensorEvent {
@@ -60,8 +101,16 @@ pub enum SensorEvent {
     Scan(ScanStats),
     /// Errors met by others.
     Kernel(KernelErrors),
+    /// Something happened to these superblocks that only a look can judge.
+    Look(BTreeSet<SuperblockId>),
+    /// Who waits on tracked superblocks; replaces the last census.
+    Blocked(Census),
+    /// Paths of cgroups that were asked for, by id.
+    Cgroups(BTreeMap<u64, String>),
     /// A source came up, went down or got worse.
     Source(SourceName, SourceState),
+    /// A kernel program was attached after the start, or could not be.
+    Program(ProgramStatus),
     /// Records that were lost on the way: additions to totals.
     Dropped {
         /// Kernel records (ring buffer full, map full).
@@ -87,7 +136,7 @@ pub struct ScanStats {
 pub struct ProgramStatus {
     /// Name of the program.
     pub program: &'static str,
-    /// `sys_exit`, `fexit` or `always`.
+    /// `sys_exit`, `fexit`, `always` or `extra`.
     pub family: &'static str,
     /// Where it attaches.
     pub hook: &'static str,
@@ -104,6 +153,10 @@ pub enum ProgramState {
     Attached,
     /// Not wanted: another family was chosen, or the configuration turns it off.
     NotChosen(String),
+    /// Its hook belongs to a module that is not loaded; tried again when it is.
+    Waits(String),
+    /// Not needed: programs of this family do its work.
+    Covered(&'static str),
     /// Could not be loaded or attached, for this reason.
     Failed(String),
 }

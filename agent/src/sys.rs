@@ -12,3 +12,4 @@ pub mod mount_table;
 pub mod mountinfo;
 pub mod parent_death;
 pub mod sentinel;
+pub mod statmount;

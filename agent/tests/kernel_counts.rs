@@ -10,8 +10,16 @@
 mod agent_role;
 #[path = "kernel_counts/cases.rs"]
 mod cases;
+#[path = "kernel_counts/changes.rs"]
+mod changes;
+#[path = "kernel_counts/completions.rs"]
+mod completions;
 #[path = "kernel_counts/harness.rs"]
 mod harness;
+#[path = "common/patience.rs"]
+mod patience;
+#[path = "kernel_counts/reports.rs"]
+mod reports;
 
 use std::process::ExitCode;
 

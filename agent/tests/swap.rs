@@ -16,6 +16,8 @@ mod children;
 mod fuse;
 #[path = "swap/lab.rs"]
 mod lab;
+#[path = "common/patience.rs"]
+mod patience;
 #[path = "swap/propagation.rs"]
 mod propagation;
 #[path = "swap/table.rs"]

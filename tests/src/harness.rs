@@ -8,6 +8,7 @@ pub mod case;
 pub mod fuse_fs;
 pub mod http;
 pub mod loop_dev;
+pub mod matrix;
 pub mod mnt_ns;
 pub mod needs;
 pub mod process;

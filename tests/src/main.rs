@@ -1,8 +1,10 @@
 //! The integration tests: the table of cases and the programs of the bench, in one binary, so that it can be
 //! copied to another machine as it is.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod cases;
+mod faults;
+mod io;
 mod shows;
 
 use std::ffi::OsString;
@@ -21,6 +23,8 @@ fn main() -> ExitCode {
         (fuse_fs::FLAG, rest) => fuse_fs::main(rest),
         (reader::FLAG, rest) => reader::main(rest),
         (watcher::FLAG, rest) => watcher::main(rest),
+        (io::FLAG, rest) => io::main(rest),
+        (io::TOUCH, rest) => io::touch(rest),
         (runner::SHOW, [name]) => runner::run_shown(shows::SHOWS, &name.to_string_lossy()),
         (runner::INIT, [name, directory]) => runner::run_init(name, directory),
         (runner::CASE, [name, directory]) => {
@@ -28,9 +32,19 @@ fn main() -> ExitCode {
             runner::run_case(&all, &name.to_string_lossy(), Path::new(directory))
         }
         _ => {
-            let arguments: Vec<String> =
-                std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-            runner::run_table(cases::table(), &arguments)
+            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+            let (chosen, arguments) = runner::vm_parts(words);
+            let chosen = match chosen {
+                None => Ok(cases::table()),
+                Some(parts) => cases::vm_table(parts.as_deref()),
+            };
+            match chosen {
+                Ok(cases) => runner::run_table(cases, &arguments),
+                Err(error) => {
+                    eprintln!("{error}");
+                    ExitCode::from(64)
+                }
+            }
         }
     }
 }

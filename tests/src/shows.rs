@@ -3,6 +3,7 @@
 
 mod demo;
 mod detection;
+mod instructions;
 mod overhead;
 mod spread;
 
@@ -25,6 +26,12 @@ pub(crate) const SHOWS: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: Duration::from_secs(3600),
         run: detection::run,
+    },
+    Case {
+        name: "instructions",
+        needs: &[Need::Root, Need::Bpf],
+        timeout: Duration::from_secs(3600),
+        run: instructions::run,
     },
 ];
 

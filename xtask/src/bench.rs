@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::shows;
+use crate::{shows, vm};
 
 /// What can be measured.
 #[derive(Subcommand)]
@@ -20,6 +20,12 @@ pub(crate) enum What {
         #[arg(long, default_value_t = 200)]
         faults: usize,
     },
+    /// What each family of hooks costs in instructions, on an emulated machine whose clock counts them
+    Instructions {
+        /// On which kernel (5.10, 6.1, 6.12, 6.18, 7.3)
+        #[arg(long, short, default_value = "6.12", value_parser = vm::series)]
+        kernel: &'static vm::Series,
+    },
 }
 
 /// Measures.
@@ -27,5 +33,6 @@ pub(crate) fn run(what: &What) -> Result<()> {
     match *what {
         What::Overhead { pairs } => shows::run("overhead", pairs),
         What::Detection { faults } => shows::run("detection", faults),
+        What::Instructions { kernel } => vm::instructions(kernel),
     }
 }

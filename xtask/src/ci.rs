@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::command::{cargo, must, root, step};
-use crate::{ebpf, setup, test, tidy};
+use crate::{cross, ebpf, setup, test, tidy};
 
 /// Runs every step; the first failure ends the run.
 pub(crate) fn run() -> Result<()> {
@@ -22,6 +22,7 @@ pub(crate) fn run() -> Result<()> {
     step("kernel programs");
     ebpf::build(&root())?;
     deny()?;
+    cross::run_if_possible()?;
     test::run(None)
 }
 

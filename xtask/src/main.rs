@@ -9,11 +9,13 @@ mod agent;
 mod bench;
 mod ci;
 mod command;
+mod cross;
 mod ebpf;
 mod setup;
 mod shows;
 mod test;
 mod tidy;
+mod vm;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Build, run, test and measure mountie", max_term_width = 100)]
@@ -50,8 +52,18 @@ enum Task {
         #[command(subcommand)]
         what: bench::What,
     },
+    /// Build the kernel programs and check the object: helpers, stack, sections
+    Object,
+    /// Build the agent for 64-bit ARM, and run what an emulator can run
+    Cross {
+        /// With optimisation
+        #[arg(long)]
+        release: bool,
+    },
     /// The project's own lints: layers, sizes, headings, kernel references
     Tidy,
+    /// Run the integration tests, or a command, in guests with distributions' kernels (as root)
+    Vm(vm::VmArgs),
     /// Everything that CI runs, in order
     Ci,
 }
@@ -59,12 +71,16 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Setup => setup::run(),
-        Task::Build { release } => agent::build(release).map(drop),
+        Task::Build { release: true } => agent::build(agent::Profile::Release).map(drop),
+        Task::Build { release: false } => agent::build(agent::Profile::Debug).map(drop),
         Task::Run { args } => agent::run(&args),
         Task::Demo => shows::run("demo", 1),
         Task::Test { filter } => test::run(filter.as_deref()),
         Task::Bench { what } => bench::run(&what),
+        Task::Object => ebpf::build(&command::root()).map(drop),
+        Task::Cross { release } => cross::run(release).map(drop),
         Task::Tidy => tidy::run(),
+        Task::Vm(args) => vm::run(&args),
         Task::Ci => ci::run(),
     };
     match result {

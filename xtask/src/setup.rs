@@ -25,9 +25,9 @@ const LINKER_VERSION: &str = "0.13.0";
 const LLVM: &str = "/usr/lib/llvm-22";
 
 /// A package and a program that shows that it is installed.
-struct Package {
-    name: &'static str,
-    program: &'static str,
+pub(crate) struct Package {
+    pub(crate) name: &'static str,
+    pub(crate) program: &'static str,
 }
 
 /// One thing to do.
@@ -166,7 +166,26 @@ impl Step {
     }
 }
 
-fn install(packages: &[&str]) -> Result<()> {
+/// Installs those of the packages that are not there.
+pub(crate) fn ensure_installed(packages: &[Package]) -> Result<()> {
+    let missing: Vec<_> = packages
+        .iter()
+        .filter(|package| !program_exists(package.program))
+        .map(|package| package.name)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !program_exists("apt-get") {
+        bail!("this host has no apt; please install by hand: {}", missing.join(" "));
+    }
+    let step = Step::Packages(missing);
+    println!("→ {}", step.describe());
+    step.carry_out()
+}
+
+/// Installs packages of the distribution.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     if !is_root() {
         bail!("run as root: apt-get install {}", packages.join(" "));
     }
@@ -196,7 +215,7 @@ fn nightly_installed() -> bool {
 }
 
 /// Whether a program is in the path or where root's programs are.
-fn program_exists(name: &str) -> bool {
+pub(crate) fn program_exists(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(Path::new).map(Path::to_owned);
     std::env::split_paths(&path).chain(system).any(|dir| dir.join(name).is_file())

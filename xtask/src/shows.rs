@@ -9,7 +9,7 @@ use crate::{agent, setup};
 pub(crate) fn run(name: &str, count: usize) -> Result<()> {
     need_root(name)?;
     setup::run()?;
-    let binary = agent::build(true)?;
+    let binary = agent::build(agent::Profile::Release)?;
     let mut bench = cargo();
     bench.args([
         "test",

@@ -9,7 +9,7 @@ use crate::{agent, setup};
 pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     need_root("test")?;
     setup::run()?;
-    let binary = agent::build(false)?;
+    let binary = agent::build(agent::Profile::Debug)?;
     if filter.is_none() {
         step("unit and property tests");
         must(cargo().args(["test", "--workspace", "--exclude", "integration-tests"]))?;

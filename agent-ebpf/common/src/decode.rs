@@ -1,7 +1,7 @@
 //! Bytes of the ring buffer into records. Pure; any input gives a record, nothing, or an error.
 
 use crate::key::{CounterKey, NAME_BYTES};
-use crate::record::{ErrorRecord, Header, KIND_ERROR, KIND_NAME, NameRecord, Who};
+use crate::record::{BlockedRecord, ErrorRecord, Header, KIND_ERROR, KIND_NAME, NameRecord, Who};
 
 /// A record that this version knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +59,28 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         KIND_NAME => reader.name(header).map(Record::Name),
         kind => Ok(Record::Unknown { kind }),
     }
+}
+
+/// Takes one record of the census off the front of what the iterator wrote; what follows it is in the second part.
+///
+/// # Errors
+/// When there are fewer bytes than a record has.
+pub fn decode_blocked(bytes: &[u8]) -> Result<(BlockedRecord, &[u8]), DecodeError> {
+    let mut reader = Reader { rest: bytes, total: bytes.len(), wanted: 0 };
+    let record = BlockedRecord {
+        who: reader.who()?,
+        root_ino: reader.u64()?,
+        arguments: [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?],
+        started: reader.u64()?,
+        switches: reader.u64()?,
+        calls: reader.u64()?,
+        s_dev: reader.u32()?,
+        syscall: reader.u32()?,
+        state: reader.u32()?,
+        by_text: reader.u32()?,
+        reserved: [reader.u32()?, reader.u32()?],
+    };
+    Ok((record, reader.rest))
 }
 
 /// Takes fields off the front.

@@ -56,4 +56,6 @@ pub struct NameWindow {
     pub started: u64,
     /// Names sent since.
     pub sent: u64,
+    /// Names beyond the budget, ever.
+    pub lost: u64,
 }

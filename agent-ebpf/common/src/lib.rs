@@ -13,3 +13,4 @@ pub mod names;
 mod pod;
 pub mod record;
 pub mod settings;
+pub mod subvolume;

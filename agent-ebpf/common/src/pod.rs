@@ -1,7 +1,7 @@
 //! Which types may be copied to and from map memory as bytes.
 
 use crate::key::{CounterKey, CounterValue, NameValue, NameWindow};
-use crate::settings::{Filter, Offsets, SyscallRow};
+use crate::settings::{Filter, LowerDevice, ModuleOffsets, Offsets, SyscallRow};
 
 macro_rules! plain_bytes {
     ($($type:ty),+ $(,)?) => {$(
@@ -10,4 +10,14 @@ macro_rules! plain_bytes {
     )+};
 }
 
-plain_bytes!(CounterKey, CounterValue, NameValue, NameWindow, SyscallRow, Filter, Offsets);
+plain_bytes!(
+    CounterKey,
+    CounterValue,
+    NameValue,
+    NameWindow,
+    SyscallRow,
+    Filter,
+    Offsets,
+    ModuleOffsets,
+    LowerDevice,
+);

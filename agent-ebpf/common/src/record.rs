@@ -73,3 +73,39 @@ pub struct NameRecord {
     /// The name as the caller gave it, cut at this length.
     pub path: [u8; NAME_BYTES],
 }
+
+/// In a [`BlockedRecord`]: the task sleeps where a signal would wake it.
+pub const SLEEPS: u32 = 1;
+/// In a [`BlockedRecord`]: the task sleeps where only the end of its wait, or a fatal signal, wakes it.
+pub const SLEEPS_DEEP: u32 = 2;
+
+/// One task that waits inside a system call on a tracked superblock, in the order of the census. Not in the ring
+/// buffer: an iterator writes one after the other, and nothing else.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockedRecord {
+    /// Who waits. Its numbers are those of the process id namespace of whoever asks.
+    pub who: Who,
+    /// Inode number of the mount's root, 0 when unknown.
+    pub root_ino: u64,
+    /// Arguments of the call.
+    pub arguments: [u64; 6],
+    /// When the thread started, in nanoseconds (the agent counts in the ticks of procfs): tells two threads of one
+    /// number apart.
+    pub started: u64,
+    /// How often it has been taken off a processor.
+    pub switches: u64,
+    /// How many calls that read or write data it has ended; 0 where the kernel does not count.
+    pub calls: u64,
+    /// The superblock; 0 when it is not known.
+    pub s_dev: u32,
+    /// Number of the system call.
+    pub syscall: u32,
+    /// [`SLEEPS`] or [`SLEEPS_DEEP`].
+    pub state: u32,
+    /// 1 when the superblock is that of the directory that a name starts from, and only the name's text could tell
+    /// whether it leads elsewhere.
+    pub by_text: u32,
+    /// Always zero.
+    pub reserved: [u32; 2],
+}

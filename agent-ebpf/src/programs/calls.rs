@@ -1,12 +1,11 @@
 //! What hooks have in common after an error: by file, by mount, by name, then count or send.
 
 use agent_common::key::NameBytes;
-use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::maps::lpm_trie::Key;
 
 use crate::kernel_struct::{self, Address};
 use crate::locate::{self, Failure, Placed};
-use crate::{count, emit, maps, task};
+use crate::{count, emit, maps};
 
 /// The positive number of an error that is counted, out of a return value.
 #[inline(always)]
@@ -27,13 +26,21 @@ pub fn on_file(failure: &Failure, file: Address) -> bool {
     }
 }
 
+/// Counts a failure on an open file of a request whose owner is not known here.
+#[inline(always)]
+pub fn on_file_of_nobody(failure: &Failure, file: Address) -> Option<()> {
+    let (s_dev, root_ino, _) = locate::by_mount(kernel_struct::mount_of_file(file)?)?;
+    count::add_unowned(&failure.key(s_dev, root_ino));
+    Some(())
+}
+
 /// Counts a failure on a `vfsmount`; whether it was on something tracked.
 #[inline(always)]
 pub fn on_mount(failure: &Failure, mount: Address) -> bool {
     let Some((s_dev, root_ino, _)) = locate::by_mount(mount) else {
         return false;
     };
-    count::add(&failure.key(s_dev, root_ino), Some(failure.task));
+    count::add(&failure.key(s_dev, root_ino), failure.task);
     true
 }
 
@@ -42,7 +49,7 @@ pub fn on_mount(failure: &Failure, mount: Address) -> bool {
 pub fn on_name(failure: &Failure, dir: i32, placed: Placed, key: *mut Key<NameBytes>) -> bool {
     match placed {
         Placed::At(s_dev, root_ino) => {
-            count::add(&failure.key(s_dev, root_ino), Some(failure.task));
+            count::add(&failure.key(s_dev, root_ino), failure.task);
             true
         }
         Placed::Elsewhere => false,
@@ -50,10 +57,7 @@ pub fn on_name(failure: &Failure, dir: i32, placed: Placed, key: *mut Key<NameBy
             if !maps::is_hard(failure.errno) {
                 return false;
             }
-            // SAFETY: takes nothing, returns a number.
-            let now = unsafe { bpf_ktime_get_ns() };
-            let name = emit::Name { errno: failure.errno, op: failure.op, dir, len, base_dev };
-            emit::name(now, &name, key, task::describe(failure.task));
+            emit::name(failure, &emit::Name { dir, len, base_dev }, key);
             true
         }
     }

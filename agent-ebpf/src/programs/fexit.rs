@@ -1,116 +1,118 @@
-//! The family that watches the ends of file functions through trampolines: exact, and no cost for system calls
-//! that are not file calls. The return value is the word after the arguments.
+//! The family that watches the ends of functions through trampolines: no cost for system calls that are no file
+//! calls. Each call is counted at its own end, so once by construction. Where it was: what it was given, or what
+//! the functions inside it have noted (`fexit_notes`), which see through symbolic links, other mount namespaces
+//! and file systems on top of others.
+//!
+//! Not seen: what `sys_exit` does not see, but for reads and writes of 32-bit programs and `msync`; and a call
+//! that ends while the same program is preempted on the same processor: the kernel skips it there.
 
-use agent_common::settings::op;
-use aya_ebpf::bindings::BPF_ANY;
-use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use agent_common::settings::{kind, op};
 use aya_ebpf::macros::fexit;
 use aya_ebpf::programs::FExitContext;
 
-use crate::kernel_struct::{Address, follow};
-use crate::locate::{self, Failure, Text};
-use crate::maps::{COUNTED_OPENS, offset};
-use crate::programs::calls;
-use crate::task;
+use crate::kernel_struct::{self, Address};
+use crate::locate::{self, Failure, Placed};
+use crate::maps::FAILED_CALLS;
+use crate::note::{self, Note};
+use crate::programs::{calls, sys_exit};
+use crate::{count, task};
 
 /// kernel: `vfs_read(file, buf, count, pos)`, fs/read_write.c, since 2.6; trampolines since 5.5.
 #[fexit(function = "vfs_read")]
 pub fn vfs_read(ctx: FExitContext) -> i32 {
-    on_file(ctx.arg(4), ctx.arg(0), op::READ)
+    let ret: i64 = ctx.arg(4);
+    if ret < 0 {
+        on_file(ret, ctx.arg(0), op::READ);
+    }
+    0
 }
 
 /// kernel: `vfs_write(file, buf, count, pos)`, fs/read_write.c, since 2.6.
 #[fexit(function = "vfs_write")]
 pub fn vfs_write(ctx: FExitContext) -> i32 {
-    on_file(ctx.arg(4), ctx.arg(0), op::WRITE)
-}
-
-/// kernel: `vfs_fsync_range(file, start, end, datasync)`, fs/sync.c, since 2.6.33.
-#[fexit(function = "vfs_fsync_range")]
-pub fn vfs_fsync_range(ctx: FExitContext) -> i32 {
-    on_file(i64::from(ctx.arg::<i32>(4)), ctx.arg(0), op::SYNC)
-}
-
-/// kernel: `iterate_dir(file, ctx)`, fs/readdir.c, since 3.11.
-#[fexit(function = "iterate_dir")]
-pub fn iterate_dir(ctx: FExitContext) -> i32 {
-    on_file(i64::from(ctx.arg::<i32>(2)), ctx.arg(0), op::LIST)
-}
-
-/// kernel: `vfs_open(path, file)`, fs/open.c, since 3.6.
-#[fexit(function = "vfs_open")]
-pub fn vfs_open(ctx: FExitContext) -> i32 {
-    let ret = i64::from(ctx.arg::<i32>(2));
-    if ret < 0 && on_path(ret, ctx.arg(0), op::OPEN).is_some() {
-        // `do_filp_open` returns the same error; it must not count again. A row that cannot be written costs
-        // one double count.
-        let _ = COUNTED_OPENS.insert(bpf_get_current_pid_tgid(), 1, u64::from(BPF_ANY));
-    }
-    0
-}
-
-/// kernel: `vfs_getattr(path, stat, mask, flags)`, fs/stat.c, with four arguments since 4.11.
-#[fexit(function = "vfs_getattr")]
-pub fn vfs_getattr(ctx: FExitContext) -> i32 {
-    let ret = i64::from(ctx.arg::<i32>(4));
+    let ret: i64 = ctx.arg(4);
     if ret < 0 {
-        on_path(ret, ctx.arg(0), op::STAT);
+        on_file(ret, ctx.arg(0), op::WRITE);
     }
     0
 }
 
-/// kernel: `filename_lookup(dfd, name, flags, path, root)`, fs/namei.c, with five arguments since 4.2.
-#[fexit(function = "filename_lookup")]
-pub fn filename_lookup(ctx: FExitContext) -> i32 {
-    let ret = i64::from(ctx.arg::<i32>(5));
-    if ret < 0 {
-        on_name(ret, ctx.arg(0), ctx.arg(1), op::STAT);
-    }
-    0
-}
-
-/// Returns a file or an error in the guise of a pointer.
+/// Attached to many calls, so it is small: what to do after an error is loaded once.
 ///
-/// kernel: `do_filp_open(dfd, name, op)`, fs/namei.c, with these arguments since 3.10.
-#[fexit(function = "do_filp_open")]
-pub fn do_filp_open(ctx: FExitContext) -> i32 {
-    let ret: i64 = ctx.arg(3);
-    // The top 4095 addresses are errors; every other address of the kernel is far below.
-    if (-4095..0).contains(&ret) && COUNTED_OPENS.remove(bpf_get_current_pid_tgid()).is_err() {
-        on_name(ret, ctx.arg(0), ctx.arg(1), op::OPEN);
+/// kernel: `__x64_sys_NAME(regs)`, arch/x86/include/asm/syscall_wrapper.h, since 4.17; `__arm64_sys_NAME(regs)`,
+/// arch/arm64/include/asm/syscall_wrapper.h, since 4.19. Tail calls need equal prototypes since 6.12.
+#[fexit]
+pub fn call_end(ctx: FExitContext) -> i32 {
+    let ret: i64 = ctx.arg(1);
+    if ret < 0 && calls::counted_errno(ret).is_some() {
+        // SAFETY: the map holds `call_failed` or nothing; a program that is not there is not called.
+        unsafe { FAILED_CALLS.tail_call(&ctx, 0) };
     }
     0
 }
 
-#[inline(always)]
-fn on_file(ret: i64, file: Address, op: u8) -> i32 {
+/// Also attached itself, to calls whose prototype differs from that of the others.
+///
+/// kernel: as above, since 4.17.
+#[fexit]
+pub fn call_failed(ctx: FExitContext) -> i32 {
+    let ret: i64 = ctx.arg(1);
     if ret < 0 {
-        if let Some(failure) = failure(ret, op) {
-            calls::on_file(&failure, file);
-        }
+        on_call(ctx.arg(0), ret);
     }
     0
 }
 
 #[inline(always)]
-fn failure(ret: i64, op: u8) -> Option<Failure> {
+fn on_file(ret: i64, file: Address, op: u8) -> Option<()> {
     let errno = calls::counted_errno(ret)?;
     let task = task::current();
-    if task::is_agent(task) { None } else { Some(Failure { task, errno, op }) }
-}
-
-#[inline(always)]
-fn on_path(ret: i64, path: Address, op: u8) -> Option<()> {
-    let failure = failure(ret, op)?;
-    if calls::on_mount(&failure, follow(path, offset!(path_mnt))?) { Some(()) } else { None }
-}
-
-#[inline(always)]
-fn on_name(ret: i64, dir: i32, name: Address, op: u8) -> Option<()> {
-    let failure = failure(ret, op)?;
-    let text = Text::Kernel(follow(name, offset!(filename_name))?);
-    let key = locate::scratch()?;
-    let placed = locate::by_name(&failure, dir, text, key)?;
-    calls::on_name(&failure, dir, placed, key);
+    if task::is_agent(task) {
+        return None;
+    }
+    let failure = Failure { task, errno, op };
+    // Taken in any case: it must not speak for a later call.
+    let noted = note::take(errno);
+    if !calls::on_file(&failure, file) {
+        on_note(&failure, noted?);
+    }
     Some(())
+}
+
+#[inline(always)]
+fn on_note(failure: &Failure, note: Note) {
+    count::add(&failure.key(note.s_dev, note.root_ino), failure.task);
+}
+
+#[inline(always)]
+fn on_call(regs: Address, ret: i64) -> Option<()> {
+    let (failure, row) = sys_exit::begin(regs, ret)?;
+    match note::take(failure.errno) {
+        Some(mut note) if row.kind != kind::DESCRIPTOR => {
+            if note.root_ino == 0 && row.kind == kind::NAME {
+                note.root_ino = root_by_name(&failure, regs, row.first, row.first_name, note.s_dev);
+            }
+            on_note(&failure, note);
+        }
+        noted => {
+            if !sys_exit::place(&failure, regs, row) {
+                on_note(&failure, noted?);
+            }
+        }
+    }
+    Some(())
+}
+
+/// The mount's root for a superblock that is known, when the name leads to it at a glance.
+#[inline(never)]
+fn root_by_name(failure: &Failure, regs: Address, dir: u8, name: u8, s_dev: u32) -> u64 {
+    let dir = sys_exit::directory(regs, dir);
+    let (Some(dir), Some(text), Some(key)) = (dir, kernel_struct::argument(regs, name), locate::scratch())
+    else {
+        return 0;
+    };
+    match locate::by_name(failure, dir, text, key) {
+        Some(Placed::At(found, root_ino)) if found == s_dev => root_ino,
+        Some(Placed::At(..) | Placed::Elsewhere | Placed::Unknown(..)) | None => 0,
+    }
 }

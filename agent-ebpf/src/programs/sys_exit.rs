@@ -6,8 +6,8 @@ use agent_common::settings::{NO_ARGUMENT, SyscallRow, kind};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 
-use crate::kernel_struct::{self, Address, read};
-use crate::locate::{self, AT_FDCWD, Failure, Text};
+use crate::kernel_struct::{self, Address, argument, read};
+use crate::locate::{self, AT_FDCWD, Failure};
 use crate::maps::{SYSCALLS, offset};
 use crate::programs::calls;
 use crate::task;
@@ -24,8 +24,16 @@ pub fn sys_exit(ctx: RawTracePointContext) -> i32 {
 
 #[inline(always)]
 fn failed(regs: Address, ret: i64) -> Option<()> {
+    let (failure, row) = begin(regs, ret)?;
+    place(&failure, regs, row);
+    Some(())
+}
+
+/// A call that has failed with an error that counts, if it is watched and not the agent's own.
+#[inline(always)]
+pub fn begin(regs: Address, ret: i64) -> Option<(Failure, &'static SyscallRow)> {
     let errno = calls::counted_errno(ret)?;
-    let row = *SYSCALLS.get(read::<u32>(regs, offset!(regs_number))?)?;
+    let row = SYSCALLS.get(read::<u32>(regs, offset!(regs_number))?)?;
     if row.kind == kind::NONE {
         return None;
     }
@@ -33,19 +41,23 @@ fn failed(regs: Address, ret: i64) -> Option<()> {
     if task::is_compat(task) || task::is_agent(task) {
         return None;
     }
-    let failure = Failure { task, errno, op: row.op };
-    if row.kind == kind::DESCRIPTOR {
-        descriptors(&failure, regs, &row);
-    } else if !names(&failure, regs, row.first, row.first_name) && row.second_name != NO_ARGUMENT {
-        names(&failure, regs, row.second, row.second_name);
-    }
-    Some(())
+    Some((Failure { task, errno, op: row.op }, row))
 }
 
+/// Counts by what the call was given; whether that was on something tracked.
 #[inline(always)]
-fn descriptors(failure: &Failure, regs: Address, row: &SyscallRow) {
-    if !descriptor(failure, regs, row.first) && row.second != NO_ARGUMENT {
-        descriptor(failure, regs, row.second);
+pub fn place(failure: &Failure, regs: Address, row: &SyscallRow) -> bool {
+    match row.kind {
+        kind::DESCRIPTOR => {
+            let second = Failure { op: row.second_op, ..*failure };
+            descriptor(failure, regs, row.first)
+                || row.second != NO_ARGUMENT && descriptor(&second, regs, row.second)
+        }
+        kind::NAME => {
+            names(failure, regs, row.first, row.first_name)
+                || row.second_name != NO_ARGUMENT && names(failure, regs, row.second, row.second_name)
+        }
+        _ => false,
     }
 }
 
@@ -62,30 +74,21 @@ fn descriptor(failure: &Failure, regs: Address, number: u8) -> bool {
 /// Inlined once for each name would double the program; as a function of its own it is checked once each way.
 #[inline(never)]
 fn names(failure: &Failure, regs: Address, dir: u8, name: u8) -> bool {
-    let dir = match dir {
-        NO_ARGUMENT => Some(AT_FDCWD),
-        number => argument(regs, number).map(|value| value as i32),
-    };
+    let dir = directory(regs, dir);
     let (Some(dir), Some(text), Some(key)) = (dir, argument(regs, name), locate::scratch()) else {
         return false;
     };
-    match locate::by_name(failure, dir, Text::User(text), key) {
+    match locate::by_name(failure, dir, text, key) {
         Some(placed) => calls::on_name(failure, dir, placed, key),
         None => false,
     }
 }
 
-/// An argument of the call, out of the saved registers.
+/// What a name is relative to.
 #[inline(always)]
-fn argument(regs: Address, number: u8) -> Option<u64> {
-    let place = match number {
-        0 => offset!(regs_arguments[0]),
-        1 => offset!(regs_arguments[1]),
-        2 => offset!(regs_arguments[2]),
-        3 => offset!(regs_arguments[3]),
-        4 => offset!(regs_arguments[4]),
-        5 => offset!(regs_arguments[5]),
-        _ => return None,
-    };
-    read(regs, place)
+pub fn directory(regs: Address, dir: u8) -> Option<i32> {
+    match dir {
+        NO_ARGUMENT => Some(AT_FDCWD),
+        number => argument(regs, number).map(|value| value as i32),
+    }
 }

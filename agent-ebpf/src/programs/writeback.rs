@@ -1,6 +1,5 @@
 //! Write-back errors: dirty pages that storage refused, which perhaps no program ever asks about.
 
-use agent_common::key::CounterKey;
 use agent_common::settings::op;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
@@ -34,6 +33,6 @@ fn lost(mapping: Address, sequence: u32) -> Option<()> {
         count::tracked(device)?;
         device
     };
-    count::add(&CounterKey { root_ino: 0, s_dev, errno, op: op::WRITEBACK, reserved: 0 }, None);
+    count::add_report(s_dev, errno, op::WRITEBACK);
     Some(())
 }

@@ -14,7 +14,7 @@ use crate::engine::settling::Settling;
 use crate::engine::volume::Volume;
 use crate::health::evidence::Look;
 use crate::id::{Generation, MountId, PlanId, ProbeId, SuperblockId, VolumeId};
-use crate::observation::{KernelErrors, PlanReport, ProbeReport, Unfinished};
+use crate::observation::{Census, KernelErrors, PlanReport, ProbeReport, Unfinished};
 use crate::path::BytePath;
 use crate::policy::{Policy, Thresholds};
 use crate::remediation::{Outcome, Plan};
@@ -24,6 +24,7 @@ use crate::topology::MountTable;
 use crate::verdict::{HealthState, Reason};
 use crate::volume::Sentinel;
 
+mod census;
 mod judging;
 mod kernel;
 mod pace;
@@ -45,6 +46,8 @@ pub enum Input {
     MountTable(MountTable),
     /// Errors met by others.
     Kernel(KernelErrors),
+    /// Who waits on tracked superblocks; replaces the last census.
+    Census(Census),
     /// The answer to a probe (the first one: a timed-out probe answers with `TimedOut`).
     Probe(ProbeReport),
     /// An abandoned worker came back or died: its superblock may be probed again.
@@ -53,6 +56,8 @@ pub enum Input {
     PlanFinished(PlanReport),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
+    /// Something happened to this superblock that says nothing by itself: its volumes are looked at now.
+    Look(SuperblockId),
     /// The time that `next_deadline` named has come.
     Deadline,
 }
@@ -97,6 +102,8 @@ pub struct ProbeOrder {
     pub superblock: SuperblockId,
     /// What must be found there.
     pub mount_id: MountId,
+    /// The directory of the superblock that is shown there.
+    pub root: BytePath,
     /// The type, for the choice of steps.
     pub fstype: String,
     /// The sentinel to read. Without one, `.mountie` in the root is read if it is there.
@@ -112,7 +119,7 @@ pub struct ProbeOrder {
 pub struct Tracked {
     /// The superblock.
     pub superblock: SuperblockId,
-    /// Inode of the mount's root, once a probe has learnt it.
+    /// Inode of the mount's root, or what stands for it, once a probe has learnt it.
     pub root_inode: Option<u64>,
     /// Where it is mounted, for errors on names.
     pub mountpoint: BytePath,
@@ -216,10 +223,12 @@ impl Engine {
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
             Input::MountTable(table) => self.take_table(table, now, &mut outputs),
             Input::Kernel(errors) => self.take_errors(&errors, now),
+            Input::Census(census) => self.take_census(census, now),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
             Input::ProbeReturned(id) => self.probe_returned(id, now),
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
+            Input::Look(superblock) => self.look_at(superblock, now),
             Input::Deadline => {}
         }
         self.settle(now, &mut outputs);
@@ -263,6 +272,18 @@ impl Engine {
             None => {
                 let text = String::from("a look was asked for at a volume that is not known");
                 outputs.push(Output::Note(Note { volume: Some(id), text }));
+            }
+        }
+    }
+
+    /// A look at every volume on a superblock. Asked for like a hint, so that a superblock to which something
+    /// happens all the time is not looked at all the time.
+    fn look_at(&mut self, superblock: SuperblockId, now: Monotonic) {
+        let window = self.policy.thresholds.evidence_window;
+        for id in self.by_superblock.get(&superblock).into_iter().flatten() {
+            if let Some(volume) = self.volumes.get_mut(id) {
+                volume.probes.hint(now, volume.watch.interval, window);
+                self.touched.insert(id.clone());
             }
         }
     }
@@ -317,6 +338,7 @@ impl Volume {
             repair,
             self.evidence.kernel.next_expiry(window),
             self.evidence.full.map(|at| at + window),
+            self.evidence.waiting.map(|waiting| waiting.seen + window),
             self.evidence.good.filter(|_| is_good).map(|good| good.at + self.good_for()),
             self.settles_at(thresholds),
             self.hold_until,

@@ -20,6 +20,7 @@
 
 use crate::verdict::{HealthState, Verdict};
 
+pub mod claims;
 pub mod evidence;
 pub mod message;
 pub mod rules;

@@ -32,11 +32,17 @@ pub enum Op {
     Writeback,
     /// Anything else.
     Other,
+    /// A request to the block device under the file system.
+    Device,
+    /// The file system's own report: corruption, shutdown, counters of errors it keeps on disk.
+    Filesystem,
+    /// A request to a user-space file system, or its connection.
+    Request,
 }
 
 impl Op {
-    /// Every kind, in label order.
-    pub const ALL: [Self; 10] = [
+    /// Every kind, in the order of the kernel side's numbers.
+    pub const ALL: [Self; 13] = [
         Self::Read,
         Self::Write,
         Self::Sync,
@@ -47,6 +53,9 @@ impl Op {
         Self::Fault,
         Self::Writeback,
         Self::Other,
+        Self::Device,
+        Self::Filesystem,
+        Self::Request,
     ];
 
     /// The bounded label.
@@ -63,6 +72,9 @@ impl Op {
             Self::Fault => "fault",
             Self::Writeback => "writeback",
             Self::Other => "other",
+            Self::Device => "device",
+            Self::Filesystem => "filesystem",
+            Self::Request => "request",
         }
     }
 }
@@ -76,6 +88,8 @@ pub enum Source {
     Fanotify,
     /// The agent's own probes.
     Probe,
+    /// Counters of errors that file systems show in sysfs.
+    Sysfs,
 }
 
 impl Source {
@@ -86,6 +100,7 @@ impl Source {
             Self::Bpf => "bpf",
             Self::Fanotify => "fanotify",
             Self::Probe => "probe",
+            Self::Sysfs => "sysfs",
         }
     }
 }
@@ -124,6 +139,46 @@ pub struct Task {
     pub cgroup: u64,
     /// Inode number of its mount namespace; 0 when unknown.
     pub mnt_ns: u32,
+}
+
+/// One task that has waited in the same call since an earlier census.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockedTask {
+    /// Who.
+    pub task: Task,
+    /// The system call, by name.
+    pub call: String,
+    /// The first census that found it in this call.
+    pub since: Monotonic,
+    /// Whether nothing but the end of its wait, or a fatal signal, wakes it (state `D`).
+    pub is_deep: bool,
+}
+
+/// The tasks that wait on one mount root, as one census found them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockedOn {
+    /// Where.
+    pub superblock: SuperblockId,
+    /// Inode number of the mount's root; `None` where it is not known.
+    pub root_inode: Option<u64>,
+    /// How many there are.
+    pub count: u64,
+    /// Those that have waited longest, at most [`BlockedOn::MOST`].
+    pub tasks: Vec<BlockedTask>,
+}
+
+impl BlockedOn {
+    /// The most tasks that are told one by one.
+    pub const MOST: usize = 64;
+}
+
+/// One census: everything that waits on tracked superblocks. What is not in it does not wait.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Census {
+    /// When it was taken.
+    pub at: Monotonic,
+    /// What it found.
+    pub blocked: Vec<BlockedOn>,
 }
 
 /// What one probe found.
@@ -205,7 +260,7 @@ pub enum NotRun {
 /// What a good probe learnt.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProbeOk {
-    /// Inode number of the mount's root: the second half of the kernel's key.
+    /// Inode number of the mount's root, or what stands for it: the second half of the kernel's key.
     pub root_inode: u64,
     /// Whether file data was read past the cache, through the file system (the sentinel).
     pub read_data: bool,
@@ -258,7 +313,7 @@ mod tests {
     fn labels_are_unique() {
         let ops: BTreeSet<_> = Op::ALL.into_iter().map(Op::label).collect();
         assert_eq!(ops.len(), Op::ALL.len());
-        let sources = [Source::Bpf, Source::Fanotify, Source::Probe].map(Source::label);
-        assert_eq!(sources, ["bpf", "fanotify", "probe"]);
+        let sources = [Source::Bpf, Source::Fanotify, Source::Probe, Source::Sysfs].map(Source::label);
+        assert_eq!(sources, ["bpf", "fanotify", "probe", "sysfs"]);
     }
 }

@@ -4,8 +4,9 @@ use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use core::time::Duration;
 
 use crate::errno::Errno;
+use crate::health::claims::Claims;
 use crate::id::{SuperblockId, VolumeId};
-use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
+use crate::observation::{BlockedTask, Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
 use crate::time::Monotonic;
@@ -35,6 +36,8 @@ pub struct VolumeStatus {
     pub condition: Condition,
     /// Totals of failed operations since the agent started.
     pub errors: BTreeMap<(Errno, Op, Source), u64>,
+    /// What the table and the file system itself say against the mount, since when.
+    pub claims: Claims,
     /// The last good probe.
     pub last_ok: Option<Monotonic>,
     /// The last answer of a probe: when it started, how long it took, what it found.
@@ -45,6 +48,10 @@ pub struct VolumeStatus {
     pub probing: bool,
     /// The last tasks that met an error, newest first, with errno and operation; at most 8.
     pub culprits: Vec<(Monotonic, Errno, Op, Task)>,
+    /// How many tasks waited on it at the last census.
+    pub blocked_count: u64,
+    /// Those that have waited longest, at most 16.
+    pub blocked: Vec<BlockedTask>,
     /// Attempts at repair within the last hour.
     pub attempts: u32,
     /// The plan that is running.

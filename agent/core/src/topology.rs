@@ -17,6 +17,10 @@ pub mod diff;
 pub struct Mount {
     /// Field 1. Reusable.
     pub id: MountId,
+    /// The id that is never used again, where the reader of the table learns it.
+    ///
+    /// kernel: `mount::mnt_id_unique`, fs/mount.h, since 6.8. Not part of mountinfo.
+    pub unique: Option<u64>,
     /// Field 2: the mount it is attached to.
     pub parent: MountId,
     /// Field 3.
@@ -104,7 +108,8 @@ pub struct MountTable {
 /// The lines, with indexes made once: positions sorted by what they are looked up by.
 #[derive(Default)]
 struct Snapshot {
-    mounts: Vec<Mount>,
+    /// Shared with the reader of the table, which makes the next snapshot out of the lines that stayed.
+    mounts: Vec<Arc<Mount>>,
     /// By the hash of the mount point. A collision is told apart by comparing the paths.
     by_path: Vec<(u64, u32)>,
     by_superblock: Vec<(SuperblockId, u32)>,
@@ -129,6 +134,12 @@ impl MountTable {
     /// Takes the lines in the kernel's order.
     #[must_use]
     pub fn new(mounts: Vec<Mount>) -> Self {
+        Self::from_shared(mounts.into_iter().map(Arc::new).collect())
+    }
+
+    /// The same for lines that are kept elsewhere too: only the indexes are made anew.
+    #[must_use]
+    pub fn from_shared(mounts: Vec<Arc<Mount>>) -> Self {
         let by_path = index(&mounts, |mount| hash(mount.mountpoint.as_bytes()));
         let by_superblock = index(&mounts, |mount| mount.superblock);
         let by_id = index(&mounts, |mount| mount.id);
@@ -137,7 +148,7 @@ impl MountTable {
 
     /// All mounts.
     #[must_use]
-    pub fn mounts(&self) -> &[Mount] {
+    pub fn mounts(&self) -> &[Arc<Mount>] {
         &self.snapshot.mounts
     }
 
@@ -231,7 +242,7 @@ impl MountTable {
             .by_id
             .iter()
             .filter_map(position)
-            .filter_map(|position| self.snapshot.mounts.get(position))
+            .filter_map(|position| self.snapshot.mounts.get(position).map(Arc::as_ref))
     }
 
     fn lines_at(&self, path: &[u8]) -> Vec<&Mount> {
@@ -252,10 +263,11 @@ impl MountTable {
             .iter()
             .take_while(move |(other, _)| *other == key)
             .filter_map(|(_, position)| self.snapshot.mounts.get(usize::try_from(*position).ok()?))
+            .map(Arc::as_ref)
     }
 }
 
-fn index<K: Ord>(mounts: &[Mount], key: impl Fn(&Mount) -> K) -> Vec<(K, u32)> {
+fn index<K: Ord>(mounts: &[Arc<Mount>], key: impl Fn(&Mount) -> K) -> Vec<(K, u32)> {
     let mut index: Vec<(K, u32)> =
         mounts.iter().zip(0..).map(|(mount, position)| (key(mount), position)).collect();
     index.sort_unstable();

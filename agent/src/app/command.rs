@@ -23,6 +23,7 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Act(_) => return remediation::run_act(),
         Command::MarkFs(args) => return sensor::fanotify::run_mark_child(&args.arguments),
+        Command::Census(args) => return sensor::census::run_census_child(args.parent),
         _ => cli,
     };
     let sources = cli.sources(Environment::of_process());
@@ -45,7 +46,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Probe(args) => block_on(client::probe(&socket, &args.volume, args.output.into(), console)),
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
         Command::CheckConfig(_) => check_config(&sources),
-        Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) => agent(sources),
+        Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) | Command::Census(_) => {
+            agent(sources)
+        }
     }
 }
 

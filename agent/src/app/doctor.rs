@@ -36,8 +36,17 @@ pub(super) fn host_facts() -> HostFacts {
         name: capability.name().to_owned(),
         held: support.capabilities.is_some_and(|held| held.has(capability)),
         needed_for: needed_for(capability).to_owned(),
+        missed: support.misses(capability),
     });
     let mut notes = Vec::new();
+    if support.user_namespace == Some(true) {
+        notes.push(
+            "this process is in a user namespace: its privileges do not count for the kernel".to_owned(),
+        );
+    }
+    if support.seccomp == Some(true) {
+        notes.push("a seccomp filter may refuse system calls of this process".to_owned());
+    }
     if let Some(mode) = support.lockdown.filter(|mode| mode != "none") {
         notes.push(format!("the kernel is locked down ({mode})"));
     }
@@ -58,9 +67,7 @@ pub(super) fn host_facts() -> HostFacts {
 
 /// Names each privilege that is missing, once, with what is off without it.
 pub(super) fn warn_of_missing(host: &HostFacts) {
-    // Only kernels before 5.11 want it, and there the source itself says what is wrong.
-    let is_optional = |privilege: &Privilege| privilege.name == Capability::SysResource.name();
-    for privilege in host.privileges.iter().filter(|privilege| !privilege.held && !is_optional(privilege)) {
+    for privilege in host.privileges.iter().filter(|privilege| privilege.missed) {
         let (missing, off) = (&privilege.name, &privilege.needed_for);
         tracing::warn!(missing, off, "Privilege is missing, continuing without what needs it");
     }
@@ -90,15 +97,16 @@ pub(super) async fn look(config: &Config) -> DoctorReport {
     drop(events);
     let table = async {
         while let Some(event) = received.recv().await {
-            if let SensorEvent::Source(SourceName::Mountinfo, state) = event {
-                return Some(state);
+            if let SensorEvent::Source(name, state) = event {
+                facts.source(name, state);
+                if name == SourceName::Mountinfo {
+                    return;
+                }
             }
         }
-        None
     };
-    if let Ok(Some(state)) = tokio::time::timeout(TABLE_PATIENCE, table).await {
-        facts.source(SourceName::Mountinfo, state);
-    }
+    // Without an answer in time the table stays at "not started".
+    let _ = tokio::time::timeout(TABLE_PATIENCE, table).await;
     sources.stop();
     DoctorReport::new(&host, &facts.sources, &facts.programs)
 }

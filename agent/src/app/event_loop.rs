@@ -22,6 +22,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tracing::{info, warn};
 
 use super::changes::{Changes, PULSE};
+use super::doubt::is_in_doubt;
 use super::facts::Facts;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
@@ -222,9 +223,11 @@ impl EventLoop {
     fn take_sensor(&mut self, event: SensorEvent) {
         match event {
             SensorEvent::Table(table) => {
+                let used = clock::thread_processor_time();
                 self.table_seen = true;
                 self.sources.table(table.clone());
                 self.feed(Input::MountTable(table));
+                self.sources.spent(clock::thread_processor_time().saturating_sub(used));
             }
             SensorEvent::Scan(stats) => {
                 // A line that stays bad is one bad line, however often it is read.
@@ -233,12 +236,33 @@ impl EventLoop {
             }
             SensorEvent::Kernel(errors) => {
                 // ext4 says `emergency_ro` in the table after such an error, and wakes nobody who polls it.
-                if errors.source == Source::Fanotify {
-                    self.sources.rescan();
+                if matches!(errors.source, Source::Fanotify | Source::Sysfs) {
+                    self.sources.refresh();
+                }
+                if let Some(task) = &errors.task {
+                    self.sources.ask_cgroup(task.cgroup);
                 }
                 self.feed(Input::Kernel(errors));
             }
+            SensorEvent::Look(superblocks) => {
+                self.sources.refresh();
+                for superblock in superblocks {
+                    self.feed(Input::Look(superblock));
+                }
+            }
+            SensorEvent::Blocked(census) => {
+                for blocked in census.blocked.iter().flat_map(|on| &on.tasks) {
+                    self.sources.ask_cgroup(blocked.task.cgroup);
+                }
+                self.feed(Input::Census(census));
+            }
+            SensorEvent::Cgroups(found) => {
+                if self.facts.name_cgroups(found) {
+                    self.sources.forget_cgroups();
+                }
+            }
             SensorEvent::Source(name, state) => self.facts.source(name, state),
+            SensorEvent::Program(status) => self.facts.program(status),
             SensorEvent::Dropped { records, mount_events } => {
                 self.facts.records_dropped += records;
                 self.facts.mount_events_dropped += mount_events;
@@ -363,6 +387,7 @@ impl EventLoop {
                 && !volume.condition.advice.contains(&Advice::Idle)
         };
         let looked_at = !volumes.iter().any(waits_for_a_look);
+        self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
         let ready = self.table_seen && looked_at && self.sources.is_started();
         self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, ready)));
         // Who has left waits for nothing, also where the look never comes.

@@ -1,18 +1,24 @@
 //! What the event loop remembers for exporters beside the engine's own state.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_core::status::VolumeStatus;
 
 use crate::export::Snapshot;
-use crate::sensor::{ProgramStatus, ScanStats, SourceName, SourceState};
+use crate::sensor::{ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
 use crate::sys::clock;
+
+/// Paths of cgroups that are kept, about.
+const CGROUPS: usize = 4096;
 
 /// Facts about the agent itself.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) sources: BTreeMap<SourceName, SourceState>,
     pub(super) programs: Vec<ProgramStatus>,
+    /// Paths of cgroups, by id.
+    pub(super) cgroups: Arc<BTreeMap<u64, String>>,
     pub(super) scan: ScanStats,
     pub(super) bad_lines: u64,
     pub(super) records_dropped: u64,
@@ -31,6 +37,7 @@ impl Facts {
         Self {
             sources: SourceName::ALL.into_iter().map(off).collect(),
             programs: Vec::new(),
+            cgroups: Arc::default(),
             scan: ScanStats::default(),
             bad_lines: 0,
             records_dropped: 0,
@@ -69,6 +76,41 @@ impl Facts {
         self.sources.insert(name, state);
     }
 
+    /// Takes in what became of a kernel program after the start.
+    pub(super) fn program(&mut self, status: ProgramStatus) {
+        match &status.state {
+            _ if !self.log => {}
+            ProgramState::Attached => {
+                tracing::info!(program = status.program, "Kernel program is attached now");
+            }
+            ProgramState::Failed(reason) => {
+                tracing::warn!(
+                    program = status.program,
+                    reason,
+                    "Kernel program fails, continuing without it"
+                );
+            }
+            ProgramState::NotChosen(_) | ProgramState::Waits(_) | ProgramState::Covered(_) => {
+                tracing::info!(program = status.program, state = ?status.state, "Kernel program is not attached");
+            }
+        }
+        for row in self.programs.iter_mut().filter(|row| row.program == status.program) {
+            row.state.clone_from(&status.state);
+        }
+    }
+
+    /// Takes in paths of cgroups. Ids come back for others: old ones are not kept for ever. Says whether those from
+    /// before were dropped, for who asks for each only once.
+    pub(super) fn name_cgroups(&mut self, found: BTreeMap<u64, String>) -> bool {
+        let known = Arc::make_mut(&mut self.cgroups);
+        let is_full = known.len() >= CGROUPS;
+        if is_full {
+            known.clear();
+        }
+        known.extend(found);
+        is_full
+    }
+
     /// Everything, together with the volumes, as it is now.
     pub(super) fn snapshot(&self, volumes: Vec<VolumeStatus>, ready: bool) -> Snapshot {
         Snapshot {
@@ -77,6 +119,7 @@ impl Facts {
             volumes,
             sources: self.sources.clone(),
             programs: self.programs.clone(),
+            cgroups: Arc::clone(&self.cgroups),
             scan: self.scan,
             bad_lines: self.bad_lines,
             records_dropped: self.records_dropped,
@@ -86,5 +129,62 @@ impl Facts {
             persist_errors: self.persist_errors,
             ready,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged when a program is attached.
+    fn said(mut facts: Facts) -> String {
+        let waits = ProgramState::Waits("the module `xfs` is not loaded".into());
+        let program = |state| ProgramStatus {
+            program: "xfs_force_shutdown",
+            family: "always",
+            hook: "xfs_force_shutdown",
+            lost_without: "shutdowns",
+            state,
+        };
+        facts.programs = vec![program(waits)];
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || facts.program(program(ProgramState::Attached)));
+        assert_eq!(facts.programs, [program(ProgramState::Attached)]);
+        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_program_that_is_attached_later_is_said_unless_nothing_is() {
+        assert!(said(Facts::new()).contains("is attached now"));
+        assert_eq!(said(Facts::silent()), "");
+    }
+
+    #[test]
+    fn paths_of_cgroups_are_dropped_together_and_that_is_said() {
+        let mut facts = Facts::silent();
+        let named = |ids: std::ops::Range<u64>| ids.map(|id| (id, format!("/{id}"))).collect();
+        assert!(!facts.name_cgroups(named(0..4096)));
+        assert!(facts.name_cgroups(named(5000..5001)));
+        assert_eq!(facts.cgroups.keys().copied().collect::<Vec<_>>(), [5000]);
+        assert!(!facts.name_cgroups(named(1..2)));
     }
 }

@@ -1,41 +1,59 @@
 //! The sensors: starting them, feeding them what is tracked, ending them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::engine::Tracked;
-use agent_core::id::{MountId, SuperblockId};
+use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
-use agent_core::topology::MountTable;
+use agent_core::topology::{Mount, MountTable};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::{debug, info};
 
 use super::facts::Facts;
+use super::marks::{MarkKey, Marks, key_of};
 use crate::config::Config;
 use crate::error_chain::chain;
 use crate::kernel::namespace::Namespace;
+use crate::sensor::cgroups::{self, Cgroups};
 use crate::sensor::fanotify::{self, FsErrors, MarkRefused, MountEvents, may_report};
-use crate::sensor::{SensorEvent, SourceName, SourceState, ebpf, mountinfo};
+use crate::sensor::fuse_daemons::FuseDaemons;
+use crate::sensor::sysfs_errors::SysfsErrors;
+use crate::sensor::{SensorEvent, SourceName, SourceState, census, ebpf, mountinfo};
+use crate::sys::clock;
 
 /// Setting a mark resolves a path, in a child that is given up after this.
 const MARK_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Where processes are seen.
+const PROC: &str = "/proc";
+/// Where file systems show their counters. Not of any mount namespace: devices are the host's everywhere.
+const SYSFS: &str = "/sys";
 
 /// Everything that runs below the event loop and sends it facts.
 pub(super) struct Sources {
     /// Verifying kernel programs can take seconds on a busy node: it is done beside the event loop.
     starting: Option<JoinHandle<ebpf::Started>>,
     ebpf: Option<ebpf::Handle>,
+    /// Starts when it is known whether there is an iterator.
+    census: Option<census::Handle>,
+    cgroups: Option<Cgroups>,
+    /// For sensors that start later.
+    events: mpsc::WeakSender<SensorEvent>,
     mountinfo: Option<mountinfo::Handle>,
     /// Kept for its end alone.
     mount_events: Option<MountEvents>,
     fs_errors: Option<FsErrors>,
+    fuse_daemons: Option<FuseDaemons>,
     marks: JoinSet<MarkEnd>,
     /// What the last table showed, for the places that must not be counted for a volume above them.
     table: MountTable,
     tracked: Vec<Tracked>,
-    /// Superblocks that have a mark, or were refused one.
-    marked: BTreeSet<(SuperblockId, MountId)>,
+    marked: Marks,
+    sysfs: Option<SysfsErrors>,
 }
 
 /// What goes on beside the event loop and has ended.
@@ -44,10 +62,13 @@ pub(super) enum Ended {
     Start(Result<ebpf::Started, JoinError>),
     /// An attempt to set a mark.
     Mark(MarkEnd),
+    /// The pause before another attempt.
+    Pause,
 }
 
 /// What became of an attempt to set a mark.
 pub(super) struct MarkEnd {
+    key: MarkKey,
     mountpoint: BytePath,
     result: Result<(), MarkRefused>,
 }
@@ -62,28 +83,25 @@ impl Sources {
     ) -> Self {
         let settings = ebpf::Settings {
             family: config.kernel.family,
+            btf: config.kernel.btf.clone(),
             host_mnt_ns: namespace.inode,
-            ..ebpf::Settings::default()
         };
         let ebpf_events = events.clone();
         let starting = tokio::task::spawn_blocking(move || ebpf::start(&settings, ebpf_events));
 
-        let mountinfo =
-            match mountinfo::start(mountinfo::Settings::new(namespace.mountinfo.clone()), events.clone()) {
-                Ok(handle) => {
-                    facts.source(SourceName::Mountinfo, SourceState::Running);
-                    Some(handle)
-                }
-                Err(error) => {
-                    facts.source(SourceName::Mountinfo, SourceState::Off(chain(&error)));
-                    None
-                }
-            };
+        let settings = mountinfo::Settings {
+            namespace: namespace.enter.clone(),
+            ..mountinfo::Settings::new(namespace.mountinfo.clone())
+        };
+        // Whether it works is known after the first reading, and told then.
+        let mountinfo = mountinfo::start(settings, events.clone())
+            .inspect_err(|error| facts.source(SourceName::Mountinfo, SourceState::Off(chain(error))))
+            .ok();
         let mount_events = mountinfo.as_ref().and_then(|handle| {
             let (running, state) =
-                MountEvents::start(namespace.file(), Box::new(handle.rescanner()), events.clone());
+                MountEvents::start(namespace.file(), Box::new(handle.changes()), events.clone());
             if state == SourceState::Running {
-                handle.set_processor_percent(mountinfo::PERCENT_WITH_EVENTS);
+                handle.has_events();
             }
             facts.source(SourceName::FanotifyMnt, state);
             running
@@ -92,74 +110,142 @@ impl Sources {
         let settings = fanotify::Settings { program, enter: namespace.enter.clone() };
         let (fs_errors, state) = FsErrors::start(settings, events.clone());
         facts.source(SourceName::FanotifyFs, state);
+        let (fuse_daemons, state) = FuseDaemons::start(PROC.into(), events.clone());
+        facts.source(SourceName::FuseDaemons, state);
+        let (sysfs, state) = SysfsErrors::start(Path::new(SYSFS), events.clone());
+        facts.source(SourceName::Sysfs, state);
         Self {
             starting: Some(starting),
             ebpf: None,
+            census: None,
+            cgroups: Cgroups::start(cgroups::ROOTS.map(PathBuf::from).to_vec(), events.clone()),
+            events: events.downgrade(),
             mountinfo,
             mount_events,
             fs_errors,
+            fuse_daemons,
             marks: JoinSet::new(),
             table: MountTable::default(),
             tracked: Vec::new(),
-            marked: BTreeSet::new(),
+            marked: Marks::default(),
+            sysfs,
         }
     }
 
     /// Takes in a new table.
     pub(super) fn table(&mut self, table: MountTable) {
         self.table = table;
-        self.tell_kernel();
-        self.mark();
+        self.tell_all();
     }
 
     /// Takes in a new set of what is tracked.
     pub(super) fn track(&mut self, tracked: Vec<Tracked>) {
         self.tracked = tracked;
+        self.tell_all();
+    }
+
+    fn tell_all(&mut self) {
+        self.tell_census();
         self.tell_kernel();
-        self.mark();
+        let mounts = self.tracked_mounts();
+        self.mark(&mounts);
+        self.watch(&mounts);
+    }
+
+    fn tell_census(&self) {
+        if let Some(census) = &self.census {
+            census.track(&self.tracked);
+        }
+    }
+
+    /// Whether a volume is in doubt: then waiting tasks are looked for more often.
+    pub(super) fn haste(&self, is_in_haste: bool) {
+        if let Some(census) = &self.census {
+            census.set_haste(is_in_haste);
+        }
+    }
+
+    /// Asks for the path of a cgroup; it comes as an event.
+    pub(super) fn ask_cgroup(&mut self, id: u64) {
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.ask(id);
+        }
+    }
+
+    /// The paths of cgroups that were told are not kept any more: each may be asked for again.
+    pub(super) fn forget_cgroups(&mut self) {
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.forget();
+        }
+    }
+
+    fn start_census(&mut self, iterator: Result<ebpf::TaskIterator, String>, facts: &mut Facts) {
+        let Some(events) = self.events.upgrade() else { return };
+        let program = vec![super::OWN_BINARY.into(), census::CENSUS_SUBCOMMAND.into()];
+        let (running, state) = census::start(census::Settings { program }, iterator, events);
+        facts.source(SourceName::Census, state);
+        self.census = running;
+        self.tell_census();
     }
 
     fn tell_kernel(&self) {
         if let Some(ebpf) = &self.ebpf {
             let places = self.table.mounts().iter().map(|mount| &mount.mountpoint);
-            ebpf.track(
-                &self.tracked,
-                &shadows(self.tracked.iter().map(|tracked| &tracked.mountpoint), places),
-            );
+            let shadows = shadows(self.tracked.iter().map(|tracked| &tracked.mountpoint), places);
+            let sources = device_sources(&self.tracked, &self.table);
+            let subvolumes = btrfs(&self.tracked, &self.table);
+            ebpf.track(ebpf::Watched { tracked: self.tracked.clone(), shadows, subvolumes, sources });
         }
     }
 
     /// Asks for the errors of every tracked file system that may report some. A mark dies with its superblock, so
     /// each new mount gets its own.
-    fn mark(&mut self) {
+    fn mark(&mut self, tracked: &[Arc<Mount>]) {
         let Some(fs_errors) = &self.fs_errors else { return };
-        let tracked: BTreeMap<&BytePath, SuperblockId> =
-            self.tracked.iter().map(|tracked| (&tracked.mountpoint, tracked.superblock)).collect();
-        let mounts = self.table.mounts();
-        let current: BTreeSet<_> = mounts.iter().map(|mount| (mount.superblock, mount.id)).collect();
-        let shown: BTreeSet<_> = mounts.iter().map(|mount| mount.superblock).collect();
-        self.marked.retain(|mark| {
-            if !shown.contains(&mark.0) {
-                fs_errors.forget(mark.0);
-            }
-            current.contains(mark)
-        });
-        for mount in mounts {
-            let is_tracked = tracked.get(&mount.mountpoint) == Some(&mount.superblock);
-            if !is_tracked || !may_report(&mount.fstype) || !self.marked.insert((mount.superblock, mount.id))
-            {
+        let current = self.table.mounts().iter().map(|mount| key_of(mount)).collect();
+        for superblock in self.marked.keep(&current) {
+            fs_errors.forget(superblock);
+        }
+        let now = clock::now();
+        for mount in tracked.iter().filter(|mount| may_report(&mount.fstype)) {
+            let key = key_of(mount);
+            if !self.marked.ask(key, now) {
                 continue;
             }
-            let (fs_errors, mount) = (fs_errors.clone(), mount.clone());
+            let (fs_errors, mount) = (fs_errors.clone(), Arc::clone(mount));
             self.marks.spawn(async move {
                 let result = fs_errors.mark(&mount, MARK_DEADLINE).await;
-                MarkEnd { mountpoint: mount.mountpoint, result }
+                MarkEnd { key, mountpoint: mount.mountpoint.clone(), result }
             });
+        }
+        self.marked.drop_due(now);
+    }
+
+    /// The mounts of what is tracked. Goes through the whole table, so it is asked once for each.
+    fn tracked_mounts(&self) -> Vec<Arc<Mount>> {
+        let tracked: BTreeMap<&BytePath, SuperblockId> =
+            self.tracked.iter().map(|tracked| (&tracked.mountpoint, tracked.superblock)).collect();
+        let mounts = self.table.mounts().iter();
+        mounts.filter(|mount| tracked.get(&mount.mountpoint) == Some(&mount.superblock)).cloned().collect()
+    }
+
+    /// Tells the watcher of the table and the reader of sysfs what to look at.
+    fn watch(&self, tracked: &[Arc<Mount>]) {
+        if let Some(mountinfo) = &self.mountinfo {
+            mountinfo.watch(tracked.iter().filter_map(|mount| mount.unique).collect());
+        }
+        if let Some(sysfs) = &self.sysfs {
+            sysfs.watch(tracked.iter().cloned());
+        }
+        if let Some(fuse_daemons) = &self.fuse_daemons {
+            let served = tracked.iter().filter(|mount| is_served(&mount.fstype));
+            fuse_daemons.track(served.map(|mount| mount.superblock).collect());
         }
     }
 
     /// The next thing that ended; never when nothing goes on.
     pub(super) async fn ended(&mut self) -> Ended {
+        let pause = self.marked.next().map(|at| at.since(clock::now()));
         let Self { starting, marks, .. } = self;
         tokio::select! {
             Some(started) = join(starting) => {
@@ -167,6 +253,7 @@ impl Sources {
                 Ended::Start(started)
             }
             Some(Ok(end)) = marks.join_next() => Ended::Mark(end),
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Ended::Pause,
             else => std::future::pending().await,
         }
     }
@@ -180,21 +267,31 @@ impl Sources {
     pub(super) fn take(&mut self, ended: Ended, facts: &mut Facts) {
         match ended {
             Ended::Start(Err(error)) => {
-                facts.source(SourceName::Bpf, SourceState::Off(format!("its start failed: {error}")));
+                let reason = format!("its start failed: {error}");
+                facts.source(SourceName::Bpf, SourceState::Off(reason.clone()));
+                self.start_census(Err(reason), facts);
             }
             Ended::Start(Ok(started)) => {
                 facts.programs = started.programs;
                 facts.source(SourceName::Bpf, started.state);
                 self.ebpf = started.handle;
                 self.tell_kernel();
+                self.start_census(started.census, facts);
             }
-            Ended::Mark(MarkEnd { mountpoint, result: Ok(()) }) => {
+            Ended::Mark(MarkEnd { mountpoint, result: Ok(()), .. }) => {
                 debug!(%mountpoint, "File-system errors are reported");
             }
             // A refusal is that volume's alone.
-            Ended::Mark(MarkEnd { mountpoint, result: Err(error) }) => {
-                info!(%mountpoint, error = %chain(&error), "File-system errors are not reported here, continuing without");
+            Ended::Mark(MarkEnd { key, mountpoint, result: Err(error) }) => {
+                let again = self.marked.refused(key, &error, clock::now());
+                let error = chain(&error);
+                if again.is_some() {
+                    debug!(%mountpoint, error, "File-system errors cannot be asked for now, trying again later");
+                } else {
+                    info!(%mountpoint, error, "File-system errors are not reported here, continuing without");
+                }
             }
+            Ended::Pause => self.mark(&self.tracked_mounts()),
         }
     }
 
@@ -205,12 +302,31 @@ impl Sources {
         }
     }
 
+    /// Asks for the options of the volumes, where that costs less than a new table.
+    pub(super) fn refresh(&self) {
+        if let Some(handle) = &self.mountinfo {
+            handle.refresh();
+        }
+    }
+
+    /// Taking in a table has cost this much processor time.
+    pub(super) fn spent(&self, cost: Duration) {
+        if let Some(handle) = &self.mountinfo {
+            handle.spent(cost);
+        }
+    }
+
     /// Ends all sources.
     pub(super) fn stop(mut self) {
         self.marks.abort_all();
         drop(self.mount_events.take());
         drop(self.fs_errors.take());
+        drop(self.fuse_daemons.take());
+        drop(self.sysfs.take());
         if let Some(handle) = self.mountinfo.take() {
+            handle.stop();
+        }
+        if let Some(handle) = self.census.take() {
             handle.stop();
         }
         if let Some(handle) = self.ebpf.take() {
@@ -224,6 +340,11 @@ async fn join<T>(task: &mut Option<JoinHandle<T>>) -> Option<Result<T, JoinError
         Some(task) => Some(task.await),
         None => None,
     }
+}
+
+/// Whether a process serves file systems of this type.
+fn is_served(fstype: &str) -> bool {
+    matches!(fstype, "fuse" | "fuseblk") || fstype.starts_with("fuse.") || fstype.starts_with("fuseblk.")
 }
 
 /// The mount points that lie below a tracked one and are not tracked themselves: an error on a name below them
@@ -240,6 +361,24 @@ fn shadows<'a>(
     };
     let shadows: BTreeSet<&BytePath> = places.filter(is_shadow).collect();
     shadows.into_iter().cloned().collect()
+}
+
+/// What tracked superblocks with a number of their own were mounted from, where that is a device.
+fn device_sources(tracked: &[Tracked], table: &MountTable) -> BTreeMap<SuperblockId, Vec<u8>> {
+    let anonymous: BTreeSet<SuperblockId> =
+        tracked.iter().map(|tracked| tracked.superblock).filter(|superblock| superblock.major == 0).collect();
+    let mounts = table.mounts().iter();
+    mounts
+        .filter(|mount| anonymous.contains(&mount.superblock) && mount.source.starts_with(b"/dev/"))
+        .map(|mount| (mount.superblock, mount.source.clone()))
+        .collect()
+}
+
+/// The tracked superblocks of btrfs.
+fn btrfs(tracked: &[Tracked], table: &MountTable) -> BTreeSet<SuperblockId> {
+    let tracked: BTreeSet<SuperblockId> = tracked.iter().map(|tracked| tracked.superblock).collect();
+    let is_one = |mount: &&Mount| mount.fstype == "btrfs" && tracked.contains(&mount.superblock);
+    table.mounts().iter().map(|mount| &**mount).filter(is_one).map(|mount| mount.superblock).collect()
 }
 
 /// The directories above a path, nearest first.

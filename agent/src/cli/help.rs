@@ -64,7 +64,7 @@ pub(super) const DOCTOR: &str = "\
 Find out what works on this host: privileges, mount namespace, kernel programs, fanotify. For each part that \
 does not work: why, and what is lost without it. Changes nothing; no agent need run.
 
-Ends with 0 when a sensor can run, 69 when none can.";
+Ends with 0 when a sensor can run and nothing is off for want of a privilege, 77 when something is, 69 when no sensor can run.";
 
 pub(super) const CHECK_CONFIG: &str = "\
 Check a configuration and print what is in effect, with every default filled in, in the form of the file. \

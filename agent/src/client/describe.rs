@@ -118,6 +118,16 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
     if let Some(seconds) = volume.stuck_seconds {
         page.pair("stuck", &format!("a probe has not come back for {}", age::span_of_seconds(seconds)));
     }
+    for (number, claim) in volume.claims.iter().enumerate() {
+        let since = page.moment(claim.since);
+        let errors = if claim.count > 0 {
+            format!(" ({} until {})", claim.count, claim.last.time_of_day())
+        } else {
+            String::new()
+        };
+        let name = if number == 0 { "file system says" } else { "" };
+        page.pair(name, &format!("{}{errors}, seen by {} since {since}", claim.what, claim.source));
+    }
     if volume.errors.is_empty() {
         page.pair("errors", "none since the agent started");
     }
@@ -128,9 +138,41 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
     }
     for (number, culprit) in volume.culprits.iter().enumerate() {
         let name = if number == 0 { "met by" } else { "" };
-        let process = format!("{} (process {})", culprit.comm, culprit.pid);
-        let line = format!("{process}, {} on {}, {}", culprit.errno, culprit.op, culprit.at.time_of_day());
+        let (process, at) = (format!("{} (process {})", culprit.comm, culprit.pid), culprit.at.time_of_day());
+        let line = format!("{process}, {} on {}, {at}", culprit.errno, culprit.op);
         page.pair(name, &line);
+        whereabouts(page, culprit.cgroup.as_deref(), culprit.mount_namespace);
+    }
+    waiting(page, volume);
+}
+
+/// Who waits, longest first.
+fn waiting(page: &mut Page, volume: &VolumeView) {
+    for (number, task) in volume.blocked.iter().enumerate() {
+        let name = if number == 0 { "waiting" } else { "" };
+        let thread = if task.tid == task.pid { String::new() } else { format!(", thread {}", task.tid) };
+        let time = age::span_of_seconds(task.seconds);
+        let line = format!(
+            "{} (process {}{thread}), {} for {time}, state {}",
+            task.comm, task.pid, task.call, task.state
+        );
+        page.pair(name, &line);
+        whereabouts(page, task.cgroup.as_deref(), task.mount_namespace);
+    }
+    let shown = u64::try_from(volume.blocked.len()).unwrap_or(u64::MAX);
+    let more = volume.blocked_tasks.saturating_sub(shown);
+    if more > 0 {
+        page.pair("", &format!("and {more} more"));
+    }
+}
+
+/// Where a process belongs, as far as it is known.
+fn whereabouts(page: &mut Page, cgroup: Option<&str>, mount_namespace: Option<u32>) {
+    let cgroup = cgroup.map(|path| format!("cgroup {path}"));
+    let namespace = mount_namespace.map(|number| format!("mount namespace {number}"));
+    let words: Vec<String> = [cgroup, namespace].into_iter().flatten().collect();
+    if !words.is_empty() {
+        page.pair("", &format!("  in {}", words.join(", ")));
     }
 }
 

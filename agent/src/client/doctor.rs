@@ -7,7 +7,7 @@ use super::{ClientError, Console, Output, http, status};
 use crate::exit_code::ExitCode;
 use crate::export::view::doctor::{DoctorReport, ProgramView, ProgramWord, SourceWord};
 
-/// Asks the agent and prints. Ends with 69 when no source works.
+/// Asks the agent and prints. Ends with 69 when no source works, with 77 when a privilege is missed.
 pub async fn doctor(socket: &Path, output: Output, console: &mut Console<'_>) -> ExitCode {
     let result = match http::get_json(socket, "/api/v1/doctor", (http::WITHIN, &[])).await {
         Ok((_, report)) => show(&report, output, console),
@@ -28,7 +28,18 @@ fn show(report: &DoctorReport, output: Output, console: &mut Console<'_>) -> Res
         Output::Table | Output::Wide => render(report),
     };
     console.print(&text)?;
-    Ok(if report.has_a_source() { ExitCode::Ok } else { ExitCode::Unavailable })
+    Ok(code(report))
+}
+
+/// No source is worse than a privilege that is missed: with privileges alone it may not be healed.
+fn code(report: &DoctorReport) -> ExitCode {
+    if !report.has_a_source() {
+        ExitCode::Unavailable
+    } else if report.missed_privileges().next().is_some() {
+        ExitCode::NoPermission
+    } else {
+        ExitCode::Ok
+    }
 }
 
 /// The report as text.
@@ -52,10 +63,15 @@ pub fn render(report: &DoctorReport) -> String {
     if !host.privileges.is_empty() {
         let mut table = Table::new(&["PRIVILEGE", "HELD", "NEEDED FOR"]);
         for privilege in &host.privileges {
-            let held = if privilege.held { "yes" } else { "no" };
+            let held = match (privilege.held, privilege.missed) {
+                (true, _) => "yes",
+                (false, true) => "no",
+                (false, false) => "no (not needed here)",
+            };
             table.row([privilege.name.clone(), held.to_owned(), privilege.needed_for.clone()]);
         }
         text.push_str(&table.render());
+        text.push_str(&remedy(report));
         text.push('\n');
     }
 
@@ -76,34 +92,64 @@ pub fn render(report: &DoctorReport) -> String {
     text
 }
 
+/// What to do about privileges that are missed.
+fn remedy(report: &DoctorReport) -> String {
+    let names: Vec<&str> = report.missed_privileges().map(|privilege| privilege.name.as_str()).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(
+        "To grant what is missing: in a systemd unit CapabilityBoundingSet= and AmbientCapabilities= with {}; in a \
+         container the same under securityContext.capabilities.add, without CAP_.\n",
+        names.join(" ")
+    )
+}
+
+/// So many rows that say the same are one line. JSON has each of them.
+const CROWD: usize = 8;
+
 fn programs(programs: &[ProgramView]) -> String {
     if programs.is_empty() {
         return String::new();
     }
     let mut table = Table::new(&["PROGRAM", "FAMILY", "HOOK", "STATE", "WHY", "LOST WITHOUT IT"]);
-    for program in programs {
-        let (state, lost) = match program.state {
-            ProgramWord::Attached => ("attached", ""),
-            // Another program of the other family sees the same, so nothing is lost.
-            ProgramWord::NotChosen => ("not chosen", ""),
-            ProgramWord::Failed => ("failed", program.lost_without.as_str()),
-        };
-        table.row([
-            program.program.clone(),
-            program.family.clone(),
-            program.hook.clone(),
-            state.to_owned(),
-            program.reason.clone().unwrap_or_default(),
-            lost.to_owned(),
-        ]);
+    for alike in programs.chunk_by(say_the_same) {
+        let (Some(first), Some(last)) = (alike.first(), alike.last()) else { continue };
+        if alike.len() < CROWD {
+            for program in alike {
+                table.row(row(program.program.clone(), program.hook.clone(), program));
+            }
+        } else {
+            let name = format!("{} programs", alike.len());
+            table.row(row(name, format!("{} … {}", first.hook, last.hook), first));
+        }
     }
     format!("\n{}", table.render())
+}
+
+fn say_the_same(one: &ProgramView, other: &ProgramView) -> bool {
+    let nothing_lost = one.state != ProgramWord::Failed;
+    nothing_lost && (&one.family, one.state, &one.reason) == (&other.family, other.state, &other.reason)
+}
+
+fn row(name: String, hook: String, program: &ProgramView) -> [String; 6] {
+    let (state, lost) = match program.state {
+        ProgramWord::Attached => ("attached", ""),
+        ProgramWord::NotChosen => ("not chosen", ""),
+        // Nothing uses the module, so nothing can be lost.
+        ProgramWord::Waits => ("waits", ""),
+        ProgramWord::NotNeeded => ("not needed", ""),
+        ProgramWord::Failed => ("failed", program.lost_without.as_str()),
+    };
+    let why = program.reason.clone().unwrap_or_default();
+    [name, program.family.clone(), hook, state.to_owned(), why, lost.to_owned()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::export::sample::{sample_host, sample_snapshot};
+    use crate::sensor::ProgramState;
 
     #[test]
     fn everything_that_does_not_work_has_a_reason() {
@@ -116,12 +162,18 @@ mountie {version} on kernel 6.12.0-test (x86_64), as the running agent has it
 PRIVILEGE      HELD  NEEDED FOR
 CAP_BPF        yes   kernel programs
 CAP_SYS_ADMIN  no    fanotify and repairs
+To grant what is missing: in a systemd unit CapabilityBoundingSet= and AmbientCapabilities= with CAP_SYS_ADMIN; in a \
+container the same under securityContext.capabilities.add, without CAP_.
 
 SOURCE        STATE     WHY
 bpf           degraded  fexit is refused, continuing with sys_exit
+census        running   -
 fanotify_fs   running   -
 fanotify_mnt  off       the kernel is older than 6.15
+fuse_daemons  running   -
+listmount     running   -
 mountinfo     running   -
+sysfs         off       `/sys/fs` cannot be read
 
 PROGRAM           FAMILY    HOOK    STATE       WHY            LOST WITHOUT IT
 sys_exit          sys_exit  a hook  attached    -              -
@@ -130,6 +182,51 @@ fuse_request_end  always    a hook  not chosen  family is off  -
 "
         );
         assert_eq!(render(&report), expected);
+    }
+
+    #[test]
+    fn a_program_whose_work_another_one_does_is_no_loss() {
+        let mut snapshot = sample_snapshot();
+        for program in &mut snapshot.programs {
+            program.state = ProgramState::Covered("sys_exit");
+        }
+        let text = render(&DoctorReport::of_agent(&sample_host(), &snapshot));
+        assert!(
+            text.contains("vfs_read          fexit     a hook  not needed  covered by sys_exit  -"),
+            "{text}"
+        );
+        assert!(!text.contains("some errors"), "{text}");
+    }
+
+    #[test]
+    fn many_programs_that_say_the_same_are_one_line() {
+        let mut snapshot = sample_snapshot();
+        let mut program = snapshot.programs.remove(1);
+        program.state = ProgramState::Covered("sys_exit");
+        snapshot.programs = vec![program; CROWD];
+        let text = render(&DoctorReport::of_agent(&sample_host(), &snapshot));
+        assert!(
+            text.contains("8 programs  fexit   a hook … a hook  not needed  covered by sys_exit"),
+            "{text}"
+        );
+        snapshot.programs.pop();
+        let text = render(&DoctorReport::of_agent(&sample_host(), &snapshot));
+        assert_eq!(text.matches("vfs_read  ").count(), CROWD - 1, "{text}");
+    }
+
+    #[test]
+    fn the_code_tells_a_missed_privilege_from_a_host_without_sources() {
+        let mut host = sample_host();
+        let mut report = DoctorReport::of_agent(&host, &sample_snapshot());
+        assert_eq!(code(&report), ExitCode::NoPermission);
+        for privilege in &mut host.privileges {
+            privilege.missed = false;
+        }
+        report.host = host;
+        assert_eq!(code(&report), ExitCode::Ok);
+        assert!(render(&report).contains("CAP_SYS_ADMIN  no (not needed here)"));
+        report.sources.clear();
+        assert_eq!(code(&report), ExitCode::Unavailable);
     }
 
     #[test]

@@ -19,13 +19,14 @@ const fn setting(section: &'static str, key: &'static str, flag: Option<&'static
 }
 
 /// Every such key. Named volumes are left out on purpose: what is mounted where belongs in one place.
-pub(super) const SETTINGS: [Setting; 11] = [
+pub(super) const SETTINGS: [Setting; 12] = [
     setting("agent", "listen", Some("--listen")),
     setting("agent", "socket", Some("--socket")),
     setting("agent", "state_dir", Some("--state-dir")),
     setting("agent", "mount_namespace", Some("--mount-namespace")),
     setting("agent", "log_format", Some("--log-format")),
     setting("kernel", "family", Some("--kernel-family")),
+    setting("kernel", "btf", None),
     setting("defaults", "mode", Some("--mode")),
     setting("defaults", "interval", None),
     setting("defaults", "deadline", None),

@@ -23,6 +23,7 @@ pub(super) fn to_toml(config: &Config) -> String {
     line(&mut out, "log_format", &quoted(word(agent.log_format)));
     let _ = writeln!(out, "\n[kernel]");
     line(&mut out, "family", &quoted(word(config.kernel.family)));
+    line(&mut out, "btf", &quoted(&config.kernel.btf.to_string_lossy()));
     policy(&mut out, &config.policy);
     out
 }

@@ -15,6 +15,7 @@ use super::{Family, LogFormat, MountNamespace};
 pub(super) struct RawConfig {
     pub(super) agent: RawAgent,
     pub(super) family: Given<Family>,
+    pub(super) btf: Given<OwnPath>,
     pub(super) defaults: RawWatch,
     pub(super) discovery: RawDiscovery,
     pub(super) volumes: Vec<RawVolume>,
@@ -25,6 +26,7 @@ impl RawConfig {
         let agent = RawAgent::read(root.section("agent"));
         let mut kernel = root.section("kernel");
         let family = kernel.scalar("family");
+        let btf = kernel.scalar("btf");
         kernel.finish();
         let mut table = root.section("defaults");
         let defaults = RawWatch::read(&mut table);
@@ -32,7 +34,7 @@ impl RawConfig {
         let discovery = RawDiscovery::read(root.section("discovery"));
         let volumes = root.tables("volume", "[[volume]]").into_iter().map(RawVolume::read).collect();
         root.finish();
-        Self { agent, family, defaults, discovery, volumes }
+        Self { agent, family, btf, defaults, discovery, volumes }
     }
 }
 

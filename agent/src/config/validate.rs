@@ -30,7 +30,11 @@ pub(super) fn config(raw: RawConfig, document: &Document<'_>) -> Config {
         check_own_places(&spec, &place, &agent, document);
         volumes.push(spec);
     }
-    let kernel = KernelConfig { family: raw.family.value().unwrap_or_default() };
+    let default = KernelConfig::default();
+    let kernel = KernelConfig {
+        family: raw.family.value().unwrap_or(default.family),
+        btf: raw.btf.value().map_or(default.btf, |path| path.0),
+    };
     let thresholds = Thresholds::default();
     Config {
         agent,

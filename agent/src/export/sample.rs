@@ -2,12 +2,14 @@
 //! that hangs, and one with an awkward name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::engine::Transition;
 use agent_core::errno::Errno;
+use agent_core::health::claims::{Claim, ClaimSource, Said};
 use agent_core::id::{PlanId, SuperblockId, VolumeId};
-use agent_core::observation::{Op, PlanReport, ProbeOk, ProbeResult, ProbeStep, Source, Task};
+use agent_core::observation::{BlockedTask, Op, PlanReport, ProbeOk, ProbeResult, ProbeStep, Source, Task};
 use agent_core::path::BytePath;
 use agent_core::remediation::{Action, Outcome, Plan};
 use agent_core::status::VolumeStatus;
@@ -34,15 +36,20 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         volumes: vec![awkward(), models(), scratch(), backup()],
         sources: BTreeMap::from([
             (SourceName::Bpf, SourceState::Degraded("fexit is refused, continuing with sys_exit".into())),
+            (SourceName::Census, SourceState::Running),
             (SourceName::FanotifyFs, SourceState::Running),
             (SourceName::FanotifyMnt, SourceState::Off("the kernel is older than 6.15".into())),
+            (SourceName::FuseDaemons, SourceState::Running),
+            (SourceName::Listmount, SourceState::Running),
             (SourceName::Mountinfo, SourceState::Running),
+            (SourceName::Sysfs, SourceState::Off("`/sys/fs` cannot be read".into())),
         ]),
         programs: vec![
             program("sys_exit", "sys_exit", ProgramState::Attached),
             program("vfs_read", "fexit", ProgramState::Failed("load: EPERM".into())),
             program("fuse_request_end", "always", ProgramState::NotChosen("family is off".into())),
         ],
+        cgroups: Arc::new(BTreeMap::from([(77, "/system.slice/postgresql.service".to_owned())])),
         scan: ScanStats { entries: 41, bad_lines: 0, took: Duration::from_micros(1500) },
         bad_lines: 2,
         records_dropped: 3,
@@ -73,11 +80,14 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
             advice: BTreeSet::new(),
         },
         errors: BTreeMap::new(),
+        claims: BTreeMap::new(),
         last_ok: Some(seconds(995)),
         last_probe: Some((seconds(995), Duration::from_millis(2), probe_ok())),
         stuck_since: None,
         probing: false,
         culprits: Vec::new(),
+        blocked_count: 0,
+        blocked: Vec::new(),
         attempts: 0,
         plan: None,
         due_plan: None,
@@ -141,6 +151,7 @@ pub(crate) fn sample_host() -> HostFacts {
         name: name.to_owned(),
         held,
         needed_for: needed_for.to_owned(),
+        missed: !held,
     };
     HostFacts {
         kernel_release: "6.12.0-test".into(),
@@ -168,6 +179,16 @@ fn models() -> VolumeStatus {
             ((Errno(116), Op::Read, Source::Bpf), 12),
             ((Errno(116), Op::Stat, Source::Probe), 2),
         ]),
+        claims: BTreeMap::from([
+            (
+                (Claim::EmergencyReadonly, ClaimSource::Table),
+                Said { since: seconds(800), last: seconds(800), count: 0 },
+            ),
+            (
+                (Claim::Errors, ClaimSource::Sensor(Source::Sysfs)),
+                Said { since: seconds(801), last: seconds(807), count: 3 },
+            ),
+        ]),
         last_ok: Some(seconds(800)),
         last_probe: Some((
             seconds(998),
@@ -175,7 +196,12 @@ fn models() -> VolumeStatus {
             ProbeResult::Failed { step: ProbeStep::Root, errno: Errno(116) },
         )),
         culprits: vec![
-            (seconds(807), Errno(116), Op::Read, task(4242, "postgres")),
+            (
+                seconds(807),
+                Errno(116),
+                Op::Read,
+                Task { cgroup: 77, mnt_ns: 4_026_532_700, ..task(4242, "postgres") },
+            ),
             (seconds(806), Errno(116), Op::Read, task(77, "tar")),
         ],
         attempts: 2,
@@ -222,6 +248,21 @@ fn scratch() -> VolumeStatus {
             ProbeResult::TimedOut { step: ProbeStep::Root },
         )),
         stuck_since: Some(seconds(952)),
+        blocked_count: 3,
+        blocked: vec![
+            BlockedTask {
+                task: Task { cgroup: 77, mnt_ns: 4_026_532_700, ..task(4243, "postgres") },
+                call: "pread64".into(),
+                since: seconds(940),
+                is_deep: true,
+            },
+            BlockedTask {
+                task: Task { tid: 78, ..task(77, "tar") },
+                call: "statx".into(),
+                since: seconds(950),
+                is_deep: false,
+            },
+        ],
         probing: true,
         stack_depth: 2,
         ..quiet_volume("scratch")

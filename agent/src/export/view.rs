@@ -3,7 +3,8 @@
 
 use agent_core::engine::Transition;
 use agent_core::errno::Errno;
-use agent_core::observation::{Op, Source, Task};
+use agent_core::health::claims::{Claim, ClaimSource, Said};
+use agent_core::observation::{BlockedTask, Op, Source, Task};
 use agent_core::remediation::Plan;
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
@@ -95,6 +96,9 @@ pub struct VolumeView {
     pub advice: Vec<String>,
     /// Failed operations since the agent started.
     pub errors: Vec<ErrorCount>,
+    /// What the mount table and the file system itself say against the mount.
+    #[serde(default)]
+    pub claims: Vec<ClaimView>,
     /// The last good probe.
     pub last_ok: Option<Timestamp>,
     /// The last probe that answered or passed its deadline.
@@ -117,6 +121,12 @@ pub struct VolumeView {
     pub next_attempt: Option<Timestamp>,
     /// The last processes that met an error, newest first.
     pub culprits: Vec<CulpritView>,
+    /// How many tasks wait on it, in the same call since an earlier census.
+    #[serde(default)]
+    pub blocked_tasks: u64,
+    /// Those that have waited longest.
+    #[serde(default)]
+    pub blocked: Vec<BlockedView>,
     /// The last transitions, newest first.
     pub history: Vec<TransitionView>,
 }
@@ -140,6 +150,21 @@ pub struct ErrorCount {
     /// Who counted.
     pub source: String,
     /// How many.
+    pub count: u64,
+}
+
+/// Something that the mount table or the file system itself says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClaimView {
+    /// What, in words.
+    pub what: String,
+    /// By whom: `mount table`, or a source of errors.
+    pub source: String,
+    /// First seen.
+    pub since: Timestamp,
+    /// Last time it was news.
+    pub last: Timestamp,
+    /// How many errors; 0 where nothing is counted.
     pub count: u64,
 }
 
@@ -201,6 +226,35 @@ pub struct CulpritView {
     pub pid: u32,
     /// Thread id.
     pub tid: u32,
+    /// Its cgroup; absent when it is not known.
+    #[serde(default)]
+    pub cgroup: Option<String>,
+    /// Inode number of its mount namespace; absent when it is not known.
+    #[serde(default)]
+    pub mount_namespace: Option<u32>,
+}
+
+/// A task that waits.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct BlockedView {
+    /// Name of the thread, escaped.
+    pub comm: String,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// The system call it is in.
+    pub call: String,
+    /// `S`: signals reach it; `D`: only fatal ones, or none.
+    pub state: String,
+    /// The first census that found it in this call.
+    pub since: Timestamp,
+    /// How long ago that was.
+    pub seconds: f64,
+    /// Its cgroup; absent when it is not known.
+    pub cgroup: Option<String>,
+    /// Inode number of its mount namespace; absent when it is not known.
+    pub mount_namespace: Option<u32>,
 }
 
 /// A change of condition.
@@ -240,9 +294,8 @@ impl VolumeList {
     /// Everything in the snapshot.
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Self {
-        let clock = snapshot.clock();
         let mut volumes: Vec<_> =
-            snapshot.volumes.iter().map(|volume| VolumeView::new(volume, clock)).collect();
+            snapshot.volumes.iter().map(|volume| VolumeView::new(volume, snapshot)).collect();
         volumes.sort_by(|a, b| a.id.cmp(&b.id));
         Self { at: snapshot.timestamp(), ready: snapshot.ready, volumes, unanswered: Vec::new() }
     }
@@ -265,9 +318,10 @@ impl EventList {
 }
 
 impl VolumeView {
-    /// One volume, its times turned by `clock`.
+    /// One volume, with the clocks and names of a snapshot.
     #[must_use]
-    pub fn new(volume: &VolumeStatus, clock: WallClock) -> Self {
+    pub fn new(volume: &VolumeStatus, snapshot: &Snapshot) -> Self {
+        let clock = snapshot.clock();
         let condition = &volume.condition;
         Self {
             id: volume.id.to_string(),
@@ -285,6 +339,7 @@ impl VolumeView {
             message: hide(&condition.message),
             advice: condition.advice.iter().map(|advice| advice.label().to_owned()).collect(),
             errors: ErrorCount::of(volume),
+            claims: ClaimView::of(volume, clock),
             last_ok: volume.last_ok.map(|time| clock.at(time)),
             last_probe: ProbeView::of(volume, clock),
             probing: volume.probing,
@@ -295,7 +350,9 @@ impl VolumeView {
             due_plan: volume.due_plan.as_ref().map(PlanView::new),
             last_repair: RepairView::of(volume, clock),
             next_attempt: volume.next_attempt.map(|time| clock.at(time)),
-            culprits: CulpritView::of(volume, clock),
+            culprits: CulpritView::of(volume, snapshot),
+            blocked_tasks: volume.blocked_count,
+            blocked: BlockedView::of(volume, snapshot),
             history: volume.history.iter().map(|transition| TransitionView::new(transition, clock)).collect(),
         }
     }
@@ -318,6 +375,19 @@ impl ErrorCount {
             count: *count,
         };
         volume.errors.iter().map(count).collect()
+    }
+}
+
+impl ClaimView {
+    fn of(volume: &VolumeStatus, clock: WallClock) -> Vec<Self> {
+        let view = |((claim, source), said): (&(Claim, ClaimSource), &Said)| Self {
+            what: words::claim(*claim).to_owned(),
+            source: words::claim_source(*source).to_owned(),
+            since: clock.at(said.since),
+            last: clock.at(said.last),
+            count: said.count,
+        };
+        volume.claims.iter().map(view).collect()
     }
 }
 
@@ -359,17 +429,46 @@ impl RepairView {
 }
 
 impl CulpritView {
-    fn of(volume: &VolumeStatus, clock: WallClock) -> Vec<Self> {
+    fn of(volume: &VolumeStatus, snapshot: &Snapshot) -> Vec<Self> {
         let view = |(at, errno, op, task): &(Monotonic, Errno, Op, Task)| Self {
-            at: clock.at(*at),
+            at: snapshot.clock().at(*at),
             errno: errno.to_string(),
             op: op.label().to_owned(),
             comm: task.comm.clone(),
             pid: task.pid,
             tid: task.tid,
+            cgroup: cgroup(task, snapshot),
+            mount_namespace: mount_namespace(task),
         };
         volume.culprits.iter().map(view).collect()
     }
+}
+
+impl BlockedView {
+    fn of(volume: &VolumeStatus, snapshot: &Snapshot) -> Vec<Self> {
+        let view = |blocked: &BlockedTask| Self {
+            comm: blocked.task.comm.clone(),
+            pid: blocked.task.pid,
+            tid: blocked.task.tid,
+            call: blocked.call.clone(),
+            state: if blocked.is_deep { "D" } else { "S" }.to_owned(),
+            since: snapshot.clock().at(blocked.since),
+            seconds: snapshot.at.since(blocked.since).as_secs_f64(),
+            cgroup: cgroup(&blocked.task, snapshot),
+            mount_namespace: mount_namespace(&blocked.task),
+        };
+        volume.blocked.iter().map(view).collect()
+    }
+}
+
+/// The path of its cgroup; the number where the path is not known.
+fn cgroup(task: &Task, snapshot: &Snapshot) -> Option<String> {
+    let path = || snapshot.cgroups.get(&task.cgroup).cloned();
+    (task.cgroup != 0).then(|| path().unwrap_or_else(|| format!("id {}", task.cgroup)))
+}
+
+fn mount_namespace(task: &Task) -> Option<u32> {
+    (task.mnt_ns != 0).then_some(task.mnt_ns)
 }
 
 impl TransitionView {

@@ -1,5 +1,6 @@
 //! The bounded words and the sentences for things that the core knows without names.
 
+use agent_core::health::claims::{Claim, ClaimSource};
 use agent_core::observation::{NotRun, PlanReport, ProbeResult, ProbeStep};
 use agent_core::path::escape;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
@@ -15,6 +16,24 @@ pub(crate) const fn mode(mode: Mode) -> &'static str {
         Mode::Observe => "observe",
         Mode::DryRun => "dry-run",
         Mode::Act => "act",
+    }
+}
+
+/// What the table or the file system says.
+pub(crate) const fn claim(claim: Claim) -> &'static str {
+    match claim {
+        Claim::ShutDown => "shut down",
+        Claim::EmergencyReadonly => "read-only after an error",
+        Claim::Readonly => "read-only",
+        Claim::Errors => "errors found",
+    }
+}
+
+/// Who says it.
+pub(crate) const fn claim_source(source: ClaimSource) -> &'static str {
+    match source {
+        ClaimSource::Table => "mount table",
+        ClaimSource::Sensor(source) => source.label(),
     }
 }
 

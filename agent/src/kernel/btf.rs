@@ -3,27 +3,29 @@
 //! Released compilers for kernel programs emit no relocations for fields, so offsets are looked up here and
 //! handed to the programs. A field that is not found is an answer, not a failure.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use btf_rs::{Btf, BtfType as _, Type};
+
+mod format;
 
 /// Where the kernel shows its types.
 ///
 /// kernel: kernel/bpf/sysfs_btf.c, since 5.4.
 pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// Larger files are not believed: real ones have 5 to 15 MB.
-const LARGEST: usize = 256 << 20;
-
-/// Unnamed members are followed so deep.
+/// Unnamed members are followed so deep, and chains of other names for a type so far.
 const DEEPEST: u32 = 8;
+
+/// Members looked at for one field, in all the structures that it may lie in. The largest real one, `task_struct`,
+/// has some hundred; a file that was made up must not keep the agent busy.
+const MOST_MEMBERS: u32 = 200_000;
 
 /// Why offsets could not be learnt.
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
     /// The file is not there or not readable.
-    #[error("cannot read the kernel's type information at {path}")]
+    #[error("cannot read the kernel's type information at {path}; `kernel.btf` names another place")]
     Read {
         /// Which file.
         path: PathBuf,
@@ -39,11 +41,39 @@ pub enum BtfError {
         /// Why.
         detail: String,
     },
+    /// It may be there, in the part of the file that this version cannot read.
+    #[error("{what} is not in the readable part of the kernel's type information: {cut}")]
+    BeyondCut {
+        /// The field, function or tracepoint.
+        what: String,
+        /// Where reading ended.
+        cut: String,
+    },
     /// There is no such structure.
     #[error("this kernel has no struct {structure}")]
     NoStructure {
         /// Its name.
         structure: String,
+    },
+    /// There is no such function, as far as types tell.
+    #[error("this kernel has no function {function}")]
+    NoFunction {
+        /// Its name.
+        function: String,
+    },
+    /// There is no such tracepoint, as far as types tell.
+    #[error("this kernel has no tracepoint {tracepoint}")]
+    NoTracepoint {
+        /// Its name.
+        tracepoint: String,
+    },
+    /// A tracepoint passes something else than what is known.
+    #[error("the tracepoint {tracepoint} of this kernel does not pass ({wanted})")]
+    OtherArguments {
+        /// Its name.
+        tracepoint: String,
+        /// The types that were looked for, in order.
+        wanted: String,
     },
     /// The structure has no such field.
     #[error("this kernel has no field {structure}.{member}")]
@@ -55,10 +85,23 @@ pub enum BtfError {
     },
 }
 
+pub mod modules;
+mod prototypes;
+
 /// Parsed types of a kernel.
 pub struct KernelTypes {
     btf: Btf,
-    structures: HashMap<String, Vec<u32>>,
+    /// What of the file is not understood, in words.
+    cut: Option<String>,
+}
+
+/// A function of the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Function {
+    /// Equal for functions with the same parameters and result.
+    pub prototype: u32,
+    /// For each parameter the structure that it points to; empty for any other.
+    pub parameters: Vec<String>,
 }
 
 impl std::fmt::Debug for KernelTypes {
@@ -71,92 +114,132 @@ impl KernelTypes {
     /// Reads and parses the file.
     ///
     /// # Errors
-    /// When it is absent, empty, cut or not type information this version understands.
+    /// When it is absent, empty, cut or no type information. A kind that is not known here is no error: what
+    /// comes before it is used.
     pub fn open(path: &Path) -> Result<Self, BtfError> {
-        let bytes = std::fs::read(path).map_err(|source| BtfError::Read { path: path.to_owned(), source })?;
-        Self::parse(&bytes)
-            .map_err(|detail| BtfError::Unusable { path: path.to_owned(), detail: detail.to_string() })
+        let bytes = format::read(path).map_err(|source| BtfError::Read { path: path.to_owned(), source })?;
+        Self::parse(&bytes).map_err(|detail| BtfError::Unusable { path: path.to_owned(), detail })
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, btf_rs::Error> {
-        check_header(bytes)?;
-        let btf = Btf::from_bytes(bytes)?;
-        Ok(Self { btf, structures: HashMap::new() })
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let prepared = format::prepare(bytes)?;
+        let btf = Btf::from_bytes(&prepared.bytes).map_err(|error| error.to_string())?;
+        Ok(Self { btf, cut: prepared.cut })
     }
 
-    /// Offset of a field, in bytes. Fields of unnamed unions and structures belong to the one around them: on
-    /// some kernels `file.f_path` lies in one.
+    /// Offset of a field, in bytes; dots lead through structures within the structure: `("fuse_req", "out.h.error")`.
+    /// Fields of unnamed unions and structures belong to the one around them: on some kernels `file.f_path` lies
+    /// in one.
     ///
     /// # Errors
     /// When there is no such structure or field.
-    pub fn offset(&mut self, structure: &str, member: &str) -> Result<u32, BtfError> {
-        let no_structure = || BtfError::NoStructure { structure: structure.to_owned() };
-        let ids = match self.structures.get(structure) {
-            Some(ids) => ids.clone(),
-            None => {
-                let ids = self.btf.resolve_ids_by_name(structure).map_err(|_| no_structure())?;
-                self.structures.insert(structure.to_owned(), ids.clone());
-                ids
-            }
-        };
+    pub fn offset(&self, structure: &str, fields: &str) -> Result<u32, BtfError> {
+        let ids = self.btf.resolve_ids_by_name(structure).unwrap_or_default();
         let mut known = false;
+        let mut members_left = MOST_MEMBERS;
         for id in ids {
-            let Ok(Type::Struct(candidate)) = self.btf.resolve_type_by_id(id) else { continue };
+            let Ok(Type::Struct(outer)) = self.btf.resolve_type_by_id(id) else { continue };
             known = true;
-            if let Some(bits) = self.bits(&candidate, member, DEEPEST) {
+            if let Some(bits) = self.bits_within(outer, fields, &mut members_left) {
                 return Ok(bits / 8);
             }
         }
-        let no_member = BtfError::NoMember { structure: structure.to_owned(), member: member.to_owned() };
-        Err(if known { no_member } else { no_structure() })
+        Err(self.absent(&format!("{structure}.{fields}"), || {
+            let structure = structure.to_owned();
+            if known {
+                BtfError::NoMember { structure, member: fields.to_owned() }
+            } else {
+                BtfError::NoStructure { structure }
+            }
+        }))
     }
 
-    fn bits(&self, inside: &btf_rs::Struct, member: &str, depth: u32) -> Option<u32> {
+    /// What the kernel says of a function.
+    ///
+    /// # Errors
+    /// When it has none of that name, as far as types tell.
+    pub fn function(&self, name: &str) -> Result<Function, BtfError> {
+        let ids = self.btf.resolve_ids_by_name(name).unwrap_or_default();
+        let found = ids.into_iter().find_map(|id| {
+            let Ok(Type::Func(function)) = self.btf.resolve_type_by_id(id) else { return None };
+            let prototype = function.get_type_id()?;
+            let Ok(Type::FuncProto(found)) = self.btf.resolve_type_by_id(prototype) else { return None };
+            let points_to = |parameter| self.structure_behind(parameter).unwrap_or_default();
+            Some(Function { prototype, parameters: found.parameters.iter().map(points_to).collect() })
+        });
+        found.ok_or_else(|| self.absent(name, || BtfError::NoFunction { function: name.to_owned() }))
+    }
+
+    /// Why something was not found: of what lies beyond a cut nobody knows whether it is there.
+    fn absent(&self, what: &str, otherwise: impl FnOnce() -> BtfError) -> BtfError {
+        match &self.cut {
+            Some(cut) => BtfError::BeyondCut { what: what.to_owned(), cut: cut.clone() },
+            None => otherwise(),
+        }
+    }
+
+    /// The structure that a parameter points to.
+    fn structure_behind(&self, parameter: &btf_rs::Parameter) -> Option<String> {
+        let mut next = parameter.get_type_id()?;
+        let mut pointers = 0;
+        for _ in 0..DEEPEST {
+            next = match self.btf.resolve_type_by_id(next).ok()? {
+                Type::Ptr(inner) => {
+                    pointers += 1;
+                    inner.get_type_id()?
+                }
+                Type::Const(inner) => inner.get_type_id()?,
+                Type::Struct(found) if pointers == 1 => return self.btf.resolve_name(&found).ok(),
+                _ => return None,
+            };
+        }
+        None
+    }
+
+    fn bits_within(&self, outer: btf_rs::Struct, fields: &str, members_left: &mut u32) -> Option<u32> {
+        let mut inside = Some(outer);
+        fields.split('.').try_fold(0_u32, |sum, field| {
+            let (bits, kind) = self.member(&inside.take()?, field, DEEPEST, members_left)?;
+            inside = self.structure(kind);
+            sum.checked_add(bits)
+        })
+    }
+
+    /// Where a member lies, in bits, and its type.
+    fn member(
+        &self,
+        inside: &btf_rs::Struct,
+        wanted: &str,
+        depth: u32,
+        members_left: &mut u32,
+    ) -> Option<(u32, u32)> {
         let depth = depth.checked_sub(1)?;
         inside.members.iter().find_map(|field| {
+            *members_left = members_left.checked_sub(1)?;
             let name = self.btf.resolve_name(field).unwrap_or_default();
-            if name == member {
-                return Some(field.bit_offset());
+            let kind = field.get_type_id()?;
+            if name == wanted {
+                return Some((field.bit_offset(), kind));
             }
             if !name.is_empty() {
                 return None;
             }
-            let nested = match self.btf.resolve_type_by_id(field.get_type_id()?) {
-                Ok(Type::Struct(nested) | Type::Union(nested)) => nested,
-                _ => return None,
-            };
-            field.bit_offset().checked_add(self.bits(&nested, member, depth)?)
+            let (bits, kind) = self.member(&self.structure(kind)?, wanted, depth, members_left)?;
+            Some((field.bit_offset().checked_add(bits)?, kind))
         })
     }
-}
 
-/// Refuses what cannot be type information before the parser reserves memory for it.
-///
-/// kernel: `struct btf_header`, include/uapi/linux/btf.h, since 4.18.
-fn check_header(bytes: &[u8]) -> Result<(), btf_rs::Error> {
-    let bad = |what: &str| Err(btf_rs::Error::Format(what.to_owned()));
-    if bytes.is_empty() {
-        return bad("the file is empty");
-    }
-    if bytes.len() > LARGEST {
-        return bad("the file is too large");
-    }
-    let word = |at: usize| {
-        let field = bytes.get(at..)?.first_chunk::<4>()?;
-        Some(usize::try_from(u32::from_ne_bytes(*field)).unwrap_or(usize::MAX))
-    };
-    if bytes.first_chunk::<2>() != Some(&0xeb9f_u16.to_ne_bytes()) {
-        return bad("it does not begin with the mark of type information");
-    }
-    let (Some(header), Some(types), Some(types_len), Some(strings), Some(strings_len)) =
-        (word(4), word(8), word(12), word(16), word(20))
-    else {
-        return bad("the header is cut");
-    };
-    let ends = |start: usize, len: usize| header.checked_add(start)?.checked_add(len);
-    match (ends(types, types_len), ends(strings, strings_len)) {
-        (Some(types), Some(strings)) if types <= bytes.len() && strings <= bytes.len() => Ok(()),
-        _ => bad("the file is cut"),
+    /// The structure or union that a type is, by whatever name: `file.f_path` is constant on new kernels.
+    fn structure(&self, mut kind: u32) -> Option<btf_rs::Struct> {
+        for _ in 0..DEEPEST {
+            kind = match self.btf.resolve_type_by_id(kind).ok()? {
+                Type::Struct(found) | Type::Union(found) => return Some(found),
+                Type::Typedef(alias) => alias.get_type_id()?,
+                Type::Const(inner) | Type::Volatile(inner) => inner.get_type_id()?,
+                _ => return None,
+            };
+        }
+        None
     }
 }
 

@@ -30,6 +30,14 @@ const OWN_MOUNTINFO: &str = "/proc/self/mountinfo";
 /// kernel: `PROC_PID_INIT_INO`, include/linux/proc_ns.h, since 3.8.
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
+/// The inode number in the text of a link to a mount namespace, `mnt:[4026531841]`.
+///
+/// kernel: `ns_get_name`, fs/nsfs.c, since 3.19 (fs/proc/namespaces.c before).
+#[must_use]
+pub fn number_of_link(target: &[u8]) -> Option<u32> {
+    std::str::from_utf8(target).ok()?.strip_prefix("mnt:[")?.strip_suffix(']')?.parse().ok()
+}
+
 /// The namespace that is watched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Namespace {
@@ -184,6 +192,14 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn a_link_to_a_mount_namespace_has_its_number() {
+        assert_eq!(number_of_link(b"mnt:[4026531841]"), Some(4_026_531_841));
+        for other in [b"net:[4026531841]" as &[u8], b"mnt:[x]", b"mnt:[1", b"mnt:[4294967296]", b""] {
+            assert_eq!(number_of_link(other), None);
+        }
+    }
 
     /// A process in a mount namespace of its own. It ends with this value.
     struct Stranger(Child);

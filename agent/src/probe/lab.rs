@@ -92,6 +92,7 @@ pub(crate) fn request_for(mountpoint: &Path) -> Request {
         mountpoint: BytePath::from(fields[4]),
         superblock: SuperblockId { major: major.parse().unwrap(), minor: minor.parse().unwrap() },
         mount_id: MountId(fields[0].parse().unwrap()),
+        root: BytePath::from(fields[3]),
         fstype: String::from(fields[dash + 1]),
         sentinel: None,
         write: false,

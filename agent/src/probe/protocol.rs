@@ -36,6 +36,8 @@ pub struct Request {
     pub superblock: SuperblockId,
     /// What must be found there.
     pub mount_id: MountId,
+    /// The directory of the superblock that is shown there.
+    pub root: BytePath,
     /// The type, for the choice of steps.
     pub fstype: String,
     /// The configured sentinel.
@@ -148,6 +150,7 @@ impl From<&ProbeOrder> for Request {
             mountpoint: order.mountpoint.clone(),
             superblock: order.superblock,
             mount_id: order.mount_id,
+            root: order.root.clone(),
             fstype: order.fstype.clone(),
             sentinel: order.sentinel.clone(),
             write: order.write,
@@ -163,6 +166,7 @@ impl Request {
         out.bytes(self.mountpoint.as_bytes());
         out.superblock(self.superblock);
         out.u32(self.mount_id.0);
+        out.bytes(self.root.as_bytes());
         out.bytes(self.fstype.as_bytes());
         out.option(self.sentinel.as_ref(), |out, sentinel| {
             out.bytes(sentinel.path.as_bytes());
@@ -182,6 +186,7 @@ impl Request {
             mountpoint: BytePath::new(from.bytes()?),
             superblock: from.superblock()?,
             mount_id: MountId(from.u32()?),
+            root: BytePath::new(from.bytes()?),
             fstype: from.text()?,
             sentinel: from.option(|from| {
                 Ok(Sentinel {

@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use agent_common::subvolume;
 use agent_core::errno::Errno;
 use agent_core::fstype::FsClass;
 use agent_core::id::SuperblockId;
@@ -38,10 +39,13 @@ fn look(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> Result<ProbeO
 
     announce(ProbeStep::Root);
     let facts = revalidate(&root)?;
-    let mut ok = ProbeOk { root_inode: facts.inode, ..ProbeOk::default() };
+    let mut ok = ProbeOk { root_inode: known_root(request, facts.inode), ..ProbeOk::default() };
     if request.fstype == "autofs" {
         // Anything beneath the trap would spring it. The engine does not order this; a race may.
         return Ok(ok);
+    }
+    if request.fstype.starts_with("nfs") {
+        ask_server(&root)?;
     }
     ok.fsid = read_fsid(&root, request);
     if facts.directory {
@@ -70,6 +74,14 @@ fn look(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> Result<ProbeO
     Ok(ok)
 }
 
+/// What stands for the mount's root in the kernel's counters.
+fn known_root(request: &Request, inode: u64) -> u64 {
+    if request.fstype == "btrfs" {
+        return subvolume::root_of_path(inode, request.root.as_bytes());
+    }
+    inode
+}
+
 struct RootFacts {
     inode: u64,
     directory: bool,
@@ -87,12 +99,20 @@ fn revalidate(root: &OwnedFd) -> Result<RootFacts, ProbeResult> {
     Ok(RootFacts { inode: facts.stx_ino, directory })
 }
 
+/// Asks an NFS server something that no cache answers. With the options `softerr` and `softreval` attributes whose
+/// request timed out come from the cache after all, and the server may be long gone.
+///
+/// kernel: `NFS_MOUNT_SOFTREVAL` in `__nfs_revalidate_inode`, fs/nfs/inode.c, since 5.6; `nfs_statfs`,
+/// fs/nfs/super.c, always asks.
+fn ask_server(root: &OwnedFd) -> Result<(), ProbeResult> {
+    fstatvfs(root).map(drop).map_err(|errno| failed(ProbeStep::Root)(number(errno)))
+}
+
 /// `f_fsid` as `stat -f` prints it, padded to 16 digits.
 ///
 /// Only where it identifies the file system. Many file systems repeat the device number there, which is
 /// another one after the next mount: that is no identity, and neither is zero. FUSE and NFS always leave it
-/// zero, so they are not even asked: it would be one more request to the server for each probe. A tmpfs has
-/// another one with every mount.
+/// zero, so they are not even asked. A tmpfs has another one with every mount.
 ///
 /// kernel: `simple_statfs`, fs/libfs.c, since 6.7; `xfs_fs_statfs`, fs/xfs/xfs_super.c; `shmem_statfs`,
 /// mm/shmem.c.

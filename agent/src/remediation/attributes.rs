@@ -130,6 +130,7 @@ mod tests {
     fn old(options: &str) -> Mount {
         Mount {
             id: MountId(7),
+            unique: None,
             parent: MountId(1),
             superblock: SuperblockId { major: 0, minor: 40 },
             root: BytePath::from("/"),

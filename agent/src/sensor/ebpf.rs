@@ -5,24 +5,34 @@
 //! [`Handle::track`].
 
 mod counters;
+mod coverage;
 mod decode;
 mod explain;
+mod io_operations;
 mod layout;
 mod loader;
+mod losses;
 mod maps;
-mod names;
-mod places;
+pub(super) mod names;
+pub(super) mod places;
 pub mod programs;
 mod reader;
-mod syscalls;
+mod stacks;
+pub(super) mod syscalls;
+mod task_iterator;
+mod trampolines;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use self::task_iterator::TaskIterator;
 use agent_core::engine::Tracked;
+use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::mpsc::Sender;
@@ -30,6 +40,7 @@ use tokio::sync::mpsc::Sender;
 use super::{ProgramStatus, SensorEvent, SourceState};
 use crate::error_chain::chain;
 use crate::kernel::btf;
+use crate::kernel::namespace::number_of_link;
 
 /// Stopping takes no longer than this.
 const STOP_TIME: Duration = Duration::from_secs(1);
@@ -74,13 +85,28 @@ pub struct Started {
     pub programs: Vec<ProgramStatus>,
     /// Running, in part, or off and why.
     pub state: SourceState,
+    /// The census by iterator, or why there is none.
+    pub census: Result<TaskIterator, String>,
+}
+
+/// What is watched.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Watched {
+    /// The mounts to count for.
+    pub tracked: Vec<Tracked>,
+    /// The mount points that are not tracked: a name below one of them is not on the tracked mount above it.
+    pub shadows: Vec<BytePath>,
+    /// Superblocks of btrfs: their subvolumes are told apart by name.
+    pub subvolumes: BTreeSet<SuperblockId>,
+    /// Devices of superblocks whose number is not that of a device (btrfs): what they were mounted from.
+    pub sources: BTreeMap<SuperblockId, Vec<u8>>,
 }
 
 /// What the thread is told.
 #[derive(Debug)]
 enum Command {
     /// Watch these and only these.
-    Track { tracked: Vec<Tracked>, shadows: Vec<BytePath> },
+    Track(Watched),
     /// End.
     Stop,
 }
@@ -97,10 +123,9 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Sets what is watched; replaces the last set. `shadows` are the mount points that are not tracked: a name
-    /// below one of them is not on the tracked mount above it. Returns at once.
-    pub fn track(&self, tracked: &[Tracked], shadows: &[BytePath]) {
-        self.tell(Command::Track { tracked: tracked.to_vec(), shadows: shadows.to_vec() });
+    /// Sets what is watched; replaces the last set. Returns at once.
+    pub fn track(&self, watched: Watched) {
+        self.tell(Command::Track(watched));
     }
 
     /// Detaches the programs and ends the thread; waits a second at most.
@@ -128,37 +153,40 @@ pub fn start(settings: &Settings, events: Sender<SensorEvent>) -> Started {
     let off = |reason: String| Started {
         handle: None,
         programs: loader::not_tried(&reason, settings.family),
+        census: Err(reason.clone()),
         state: SourceState::Off(reason),
     };
     let Some(host_mnt_ns) = settings.host_mnt_ns.or_else(own_mnt_ns) else {
         return off("the mount namespace of this process is unknown: is /proc mounted?".to_owned());
     };
-    let loaded = match loader::load(settings, host_mnt_ns) {
+    let mut loaded = match loader::load(settings, host_mnt_ns) {
         Ok(loaded) => loaded,
         Err(error) => return off(chain(&error)),
     };
-    let maps = match maps::Maps::take(loaded.ebpf) {
+    let census = loaded.attacher.take_census().map(TaskIterator::new);
+    let programs = loaded.attacher.programs();
+    let maps = match maps::Maps::take(&mut loaded.attacher.ebpf) {
         Ok(maps) => maps,
         Err(error) => return off(error.to_string()),
     };
     let names = names::Names::new(PathBuf::from("/proc"), host_mnt_ns, loaded.same_ids);
-    match spawn(maps, names, events, loaded.state.clone()) {
-        Ok(handle) => Started { handle: Some(handle), programs: loaded.programs, state: loaded.state },
+    let state = loaded.state.clone();
+    match spawn((maps, loaded), names, events) {
+        Ok(handle) => Started { handle: Some(handle), programs, state, census },
         Err(error) => off(format!("failed to start the reading thread: {error}")),
     }
 }
 
 fn spawn(
-    maps: maps::Maps,
+    kernel: (maps::Maps, loader::Loaded),
     names: names::Names,
     events: Sender<SensorEvent>,
-    state: SourceState,
 ) -> std::io::Result<Handle> {
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     let (commands, receiver) = mpsc::channel();
     let (alive, ended) = mpsc::channel::<()>();
     let link = reader::Link { commands: receiver, wake: Arc::clone(&wake) };
-    let reader = reader::Reader::new(maps, names, events, link, state);
+    let reader = reader::Reader::new(kernel, names, events, link);
     let thread = std::thread::Builder::new().name("ebpf".to_owned()).spawn(move || {
         reader.run();
         drop(alive);
@@ -168,8 +196,7 @@ fn spawn(
 
 /// Inode number of this process's mount namespace, from the text of a link.
 fn own_mnt_ns() -> Option<u32> {
-    let link = std::fs::read_link("/proc/self/ns/mnt").ok()?;
-    link.to_str()?.strip_prefix("mnt:[")?.strip_suffix(']')?.parse().ok()
+    number_of_link(std::fs::read_link("/proc/self/ns/mnt").ok()?.as_os_str().as_bytes())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub mod mount_events;
 pub mod support;
 
 pub use self::fs_errors::{FsErrors, Settings};
-pub use self::mark::{MARK_SUBCOMMAND, MarkRefused};
+pub use self::mark::{MARK_SUBCOMMAND, MarkRefused, MarkStep};
 pub use self::mark_child::run_mark_child;
 pub use self::mount_events::MountEvents;
 pub use self::support::may_report;

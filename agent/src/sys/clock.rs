@@ -19,6 +19,14 @@ pub fn wall() -> std::time::Duration {
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(std::time::Duration::ZERO, std::time::Duration::from)
 }
 
+/// The processor time that a process has used, with all its threads. `None`: there is no such process.
+#[must_use]
+pub fn processor_time_of(process: u32) -> Option<std::time::Duration> {
+    let process = nix::unistd::Pid::from_raw(i32::try_from(process).ok()?);
+    let clock = nix::time::clock_getcpuclockid(process).ok()?;
+    clock_gettime(clock).ok().map(std::time::Duration::from)
+}
+
 /// The processor time that the calling thread has used: what work costs, however busy the machine is.
 #[must_use]
 pub fn thread_processor_time() -> std::time::Duration {

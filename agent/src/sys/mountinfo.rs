@@ -77,12 +77,13 @@ impl Parsed {
 pub fn parse_line(line: &[u8]) -> Result<Mount, BadLine> {
     let mut fields = Fields { rest: Some(line) };
     let Place { id, parent, superblock, root, mountpoint } = place(&mut fields)?;
-    let options = options(fields.next("options")?);
+    let options = options_of(fields.next("options")?);
     let propagation = propagation(&mut fields)?;
     let fstype = text(unescape(fields.next("type")?));
     let source = unescape(fields.next("source")?);
     let super_options = options_to_the_end(&fields);
     Ok(Mount {
+        unique: None,
         id,
         parent,
         superblock,
@@ -171,12 +172,13 @@ fn propagation(fields: &mut Fields<'_>) -> Result<Propagation, BadLine> {
     }
 }
 
-fn options(field: &[u8]) -> Options {
+/// Options as the kernel prints them: split at commas, then unescaped.
+pub(super) fn options_of(field: &[u8]) -> Options {
     Options::from_words(field.split(|byte| *byte == b',').map(unescape))
 }
 
 fn options_to_the_end(fields: &Fields<'_>) -> Options {
-    fields.rest.map(options).unwrap_or_default()
+    fields.rest.map(options_of).unwrap_or_default()
 }
 
 fn device(field: &[u8]) -> Result<SuperblockId, BadLine> {
@@ -202,7 +204,8 @@ fn number(field: &[u8], name: &'static str) -> Result<u32, BadLine> {
         .ok_or(BadLine::Number(name))
 }
 
-fn text(bytes: Vec<u8>) -> String {
+/// A name that should be text; else its lossless escape.
+pub(super) fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| path::escape(error.as_bytes()))
 }
 

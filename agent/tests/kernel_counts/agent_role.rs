@@ -7,13 +7,15 @@ use std::io::{BufRead as _, Write as _};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use agent::sensor::ebpf::{Family, Handle, Settings, start};
+use agent::sensor::ebpf::{Family, Handle, Settings, Watched, start};
 use agent::sensor::{ProgramState, SensorEvent};
 use agent::sys::clock;
 use agent_core::engine::Tracked;
 use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
 use tokio::sync::mpsc::Receiver;
+
+use crate::patience::patiently;
 
 /// The first argument that selects this role.
 pub(crate) const ARGUMENT: &str = "agent-role";
@@ -39,7 +41,9 @@ pub(crate) fn run(family: &str) -> ExitCode {
     let mut used =
         started.programs.iter().filter(|row| row.state == ProgramState::Attached).map(|row| row.family);
     println!("ready {}", used.next_back().unwrap_or("none"));
-    let mut role = Role { handle, events, tracked: Vec::new(), shadows: Vec::new(), totals: BTreeMap::new() };
+    let programs = started.programs.iter().map(|row| (row.program, format!("{:?}", row.state))).collect();
+    let (tracked, shadows) = (Vec::new(), Vec::new());
+    let mut role = Role { handle, events, programs, tracked, shadows, totals: BTreeMap::new() };
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let answer = role.obey(&line);
         println!("{answer}");
@@ -55,6 +59,7 @@ pub(crate) fn run(family: &str) -> ExitCode {
 struct Role {
     handle: Handle,
     events: Receiver<SensorEvent>,
+    programs: BTreeMap<&'static str, String>,
     tracked: Vec<Tracked>,
     shadows: Vec<BytePath>,
     totals: BTreeMap<String, u64>,
@@ -87,6 +92,7 @@ impl Role {
                 }
                 "done".to_owned()
             }
+            ["state", program] => self.state(program),
             ["await", key, count] => self.wait_for(key, count.parse().unwrap()),
             _ => format!("what is {line:?}?"),
         }
@@ -94,8 +100,9 @@ impl Role {
 
     /// Sets what is watched and waits until the reader says that it did.
     fn apply(&mut self) -> String {
-        self.handle.track(&self.tracked, &self.shadows);
-        let end = clock::now() + Duration::from_secs(5);
+        let (tracked, shadows) = (self.tracked.clone(), self.shadows.clone());
+        self.handle.track(Watched { tracked, shadows, ..Watched::default() });
+        let end = clock::now() + patiently(Duration::from_secs(5));
         while clock::now() < end {
             if let Some(SensorEvent::Source(_, state)) = self.next() {
                 return format!("{state:?}");
@@ -104,9 +111,19 @@ impl Role {
         "no answer".to_owned()
     }
 
-    /// Adds up until the total of `key` is there, or five seconds have passed; then tells all totals.
+    /// What became of a program. One that waits for a module gets the time to see that it has come.
+    fn state(&mut self, program: &str) -> String {
+        let end = clock::now() + patiently(Duration::from_secs(30));
+        let waits = |state: &String| state.starts_with("Waits");
+        while clock::now() < end && self.programs.get(program).is_some_and(waits) {
+            self.next();
+        }
+        self.programs.get(program).cloned().unwrap_or_default()
+    }
+
+    /// Adds up until the total of `key` is there, or some seconds have passed; then tells all totals.
     fn wait_for(&mut self, key: &str, count: u64) -> String {
-        let end = clock::now() + Duration::from_secs(5);
+        let end = clock::now() + patiently(Duration::from_secs(5));
         while clock::now() < end && self.totals.get(key).copied().unwrap_or(0) < count {
             self.next();
         }
@@ -129,6 +146,9 @@ impl Role {
             if errors.count == 0 {
                 *self.totals.entry("records".to_owned()).or_default() += 1;
             }
+        }
+        if let SensorEvent::Program(status) = &event {
+            self.programs.insert(status.program, format!("{:?}", status.state));
         }
         if let SensorEvent::Dropped { records, .. } = &event {
             *self.totals.entry("dropped".to_owned()).or_default() += records;

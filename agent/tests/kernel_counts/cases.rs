@@ -6,10 +6,11 @@ use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use nix::fcntl::{AtFlags, OFlag, open, openat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
 
-use crate::harness::{Agent, Stage, Verdict, device, make_read_only};
+use crate::harness::{Stage, Verdict, agent_or_skip, device, make_read_only};
+use crate::{completions, reports};
 
 /// A case: gets the family of hooks to use.
 pub(crate) type Case = fn(&str) -> Verdict;
@@ -18,23 +19,22 @@ pub(crate) type Case = fn(&str) -> Verdict;
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("failed_writes_are_counted_exactly", failed_writes),
     ("names_are_counted_exactly", names),
+    ("each_kind_of_change_is_counted_once", crate::changes::changes),
     ("neighbours_and_nested_mounts_are_not_counted", neighbours),
     ("the_agents_own_calls_are_not_counted", own_calls),
     ("the_agent_knows_itself_in_a_nested_process_namespace", nested_process_namespace),
     ("names_of_other_mount_namespaces_are_placed", other_mount_namespace),
     ("write_back_errors_and_failed_fsync_are_counted", write_back),
+    ("failed_completions_of_io_uring_are_counted_once", completions::io_uring),
+    ("failed_completions_of_aio_are_counted_once", completions::aio),
+    ("page_faults_count_within_the_file_and_not_beyond", completions::page_faults),
+    ("requests_to_user_space_count_unless_they_are_the_agents", reports::user_space_requests),
+    ("a_shutdown_of_ext4_is_told_once", reports::ext4_shutdown),
+    ("a_shutdown_of_xfs_is_told_once", reports::xfs_shutdown),
+    ("an_error_of_ext4_is_told_once", reports::ext4_error),
 ];
 
-macro_rules! agent_or_skip {
-    ($prefix:expr, $family:expr) => {
-        match Agent::start($prefix, $family) {
-            Ok(agent) => agent,
-            Err(reason) => return Verdict::Skipped(reason),
-        }
-    };
-}
-
-fn key(place: &Path, errno: &str, op: &str) -> String {
+pub(crate) fn key(place: &Path, errno: &str, op: &str) -> String {
     let (major, minor) = device(place);
     format!("{major}:{minor}:{errno}:{op}")
 }
@@ -67,7 +67,6 @@ fn must_fail(name: &Path) {
 fn names(family: &str) -> Verdict {
     let stage = Stage::enter();
     let volume = stage.volume("volume", "size=64k");
-    File::create(volume.join("old")).unwrap();
     make_read_only(&volume);
     let mut agent = agent_or_skip!(&[], family);
     agent.track(&volume);
@@ -94,25 +93,9 @@ fn names(family: &str) -> Verdict {
     expected += 2;
     let totals = agent.totals(&opens, expected);
     assert_eq!(totals.get(&opens), Some(&expected), "{totals:?}");
-    if agent.family == "sys_exit" {
-        changes_of_names(&mut agent, &volume, &directory);
-    }
     std::env::set_current_dir("/").unwrap();
     agent.finish();
     Verdict::Passed
-}
-
-/// One count for each call, also for those with two names.
-fn changes_of_names(agent: &mut Agent, volume: &Path, directory: &impl std::os::fd::AsFd) {
-    assert!(mkdirat(directory, "new", Mode::S_IRWXU).is_err());
-    assert!(std::fs::create_dir(volume.join("new")).is_err());
-    assert!(std::fs::rename(volume.join("old"), volume.join("new")).is_err());
-    assert!(std::fs::set_permissions(volume, std::os::unix::fs::PermissionsExt::from_mode(0o700)).is_err());
-    assert!(nix::unistd::symlinkat("target", directory, "link").is_err());
-    assert!(nix::unistd::linkat(directory, "old", directory, "link", AtFlags::empty()).is_err());
-    let changes = key(volume, "EROFS", "change");
-    let totals = agent.totals(&changes, 6);
-    assert_eq!(totals.get(&changes), Some(&6), "{totals:?}");
 }
 
 fn neighbours(family: &str) -> Verdict {
@@ -191,7 +174,7 @@ fn other_mount_namespace(family: &str) -> Verdict {
     Verdict::Passed
 }
 
-fn run(program: &str, arguments: &[&str]) -> Option<String> {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
@@ -238,6 +221,14 @@ fn write_back(family: &str) -> Verdict {
         totals = agent.totals(&key(&place, errno, "writeback"), 1);
     }
     assert!(count(&totals, "writeback") > 0, "{totals:?}");
+    // The requests to the loop device are what failed first.
+    if count(&totals, "device") == 0 {
+        let errno = if totals.keys().any(|key| key.contains("ENOSPC")) { "ENOSPC" } else { "EIO" };
+        totals = agent.totals(&key(&place, errno, "device"), 1);
+    }
+    let states = ["block_rq_error", "block_rq_complete"].map(|name| agent.tell(&format!("state {name}")));
+    let sees_devices = states.iter().any(|state| state == "Attached");
+    assert!(sees_devices && count(&totals, "device") > 0, "{totals:?} {states:?}");
     agent.finish();
     drop(file);
     nix::mount::umount(&place).unwrap();

@@ -16,6 +16,8 @@ use agent_core::volume::{Identity, Method, Sentinel};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+use super::patience::patiently;
+
 /// Everything lies here, on a tmpfs that only this namespace has.
 const BASE: &str = "/mnt";
 
@@ -156,7 +158,7 @@ pub(crate) fn has_beneath() -> bool {
 pub(crate) fn assert_gap(report: &PlanReport) {
     let gap = report.gap.unwrap_or_else(|| panic!("{report:#?}"));
     assert_eq!(gap.is_zero(), has_beneath(), "{report:#?}");
-    assert!(gap < Duration::from_secs(1), "{report:#?}");
+    assert!(gap < patiently(Duration::from_secs(1)), "{report:#?}");
 }
 
 pub(crate) fn bytes(path: &Path) -> BytePath {
@@ -183,7 +185,7 @@ pub(crate) fn run(argv: &[&str]) -> String {
 pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
     let begun = clock::now();
     while !condition() {
-        assert!(clock::now().since(begun) < Duration::from_secs(20), "never: {what}");
+        assert!(clock::now().since(begun) < patiently(Duration::from_secs(20)), "never: {what}");
         std::thread::yield_now();
     }
 }

@@ -4,14 +4,16 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use integration_tests::harness::agent::{Agent, STAGE, Volume};
+use integration_tests::harness::agent::{Agent, SOON, STAGE, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
+use integration_tests::harness::matrix;
 use integration_tests::harness::mnt_ns::{mounts_below, only_mount_at};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::scrape::Scrape;
+use integration_tests::harness::wait::{now, wait_for};
 use integration_tests::harness::watcher::Watcher;
 use nix::errno::Errno;
 
@@ -27,6 +29,12 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: Duration::from_secs(150),
         run: hung_daemon,
+    },
+    Case {
+        name: "a_killed_daemon_is_found_though_nobody_reads",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(150),
+        run: nobody_reads,
     },
     Case {
         name: "observe_never_repairs",
@@ -92,6 +100,35 @@ fn hung_daemon(bench: &mut Bench) -> Result<()> {
     ensure!(before.device != after.device, "the same superblock: {after:?}");
     ensure!(new.answers()?.total() > 0, "the new daemon was never asked");
     nothing_staged()
+}
+
+fn nobody_reads(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", SENTINEL)?;
+    let volume = Volume::at("v", injector.mountpoint()).sentinel(SENTINEL).set("interval", "10m");
+    let agent = Agent::start(bench, &volume.to_toml())?;
+    agent.wait_state("v", "healthy")?;
+    let daemons = injector.daemons();
+    wait_for("the agent watches the daemon", SOON, || {
+        daemons.iter().all(|daemon| watches(agent.id(), *daemon))
+    })?;
+    let begin = now();
+    injector.kill()?;
+    agent.wait_degraded("v", "disconnected")?;
+    let result = format!("detected in {} ms", now().saturating_sub(begin).as_millis());
+    let row = "FUSE daemon killed, probed every 10 minutes";
+    matrix::add(&matrix::Row { table: "faults", row, result: &result, detail: "nobody reads" })
+}
+
+/// Whether a process has a handle on the end of another.
+///
+/// kernel: `pidfd_show_fdinfo`, fs/pidfs.c (kernel/fork.c before 6.9): the line `Pid:`, since 5.4.
+fn watches(watcher: u32, watched: u32) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{watcher}/fdinfo")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        let text = std::fs::read_to_string(descriptor.path()).unwrap_or_default();
+        text.lines()
+            .any(|line| line.strip_prefix("Pid:").is_some_and(|number| number.trim() == watched.to_string()))
+    })
 }
 
 fn observed_only(bench: &mut Bench) -> Result<()> {

@@ -1,12 +1,13 @@
 //! What the agent may not do on this host lowers a source, with a reason, and never the agent. Whatever else
 //! works goes on: the volumes are still probed and judged.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, Setup, Volume};
+use integration_tests::harness::agent::{Agent, Setup, Volume, run_binary, toml_string};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
@@ -31,6 +32,12 @@ pub(crate) const CASES: &[Case] = &[
         run: |bench| without(bench, "-bpf,-perfmon,-sys_admin", &["bpf"]),
     },
     Case {
+        name: "type_information_that_is_not_this_kernels_is_named_and_costs_the_kernel_programs_alone",
+        needs: &[Need::Root, Need::Fuse, Need::Bpf],
+        timeout: TIMEOUT,
+        run: odd_types,
+    },
+    Case {
         name: "the_kernel_programs_can_be_turned_off",
         needs: &[Need::Root, Need::Fuse],
         timeout: TIMEOUT,
@@ -48,6 +55,78 @@ fn no_types(bench: &mut Bench) -> Result<()> {
     let injector = Injector::start(bench, "volume", "here")?;
     let setup = setup(bench, &injector)?;
     runs_on_probes(bench, &injector, &setup, &["bpf"])
+}
+
+/// What may be wrong with the file, and a word of what is said about it.
+fn odd_types(bench: &mut Bench) -> Result<()> {
+    let real = fs::read(TYPES).context("cannot read the kernel's types")?;
+    let mut unknown_kind = real.clone();
+    set_word(&mut unknown_kind, word(&real, 4)? + 4, 30 << 24)?;
+    let files: [(&str, Vec<u8>, &str); 5] = [
+        ("empty", Vec::new(), "the file is empty"),
+        ("garbage", vec![0x5a; 1 << 20], "does not begin with the mark"),
+        ("half", real.get(..real.len() / 2).unwrap_or_default().to_vec(), "the file is cut"),
+        ("newer", unknown_kind, "unknown kind 30"),
+        ("other", of_another_kernel(&real)?, "not that of the running kernel"),
+    ];
+    for (name, bytes, word) in files {
+        let types = bench.write(name, &bytes)?;
+        let mut setup = Setup::new(bench, "")?;
+        setup.body = format!("[kernel]\nbtf = {}\n{}", toml_string(&types.display().to_string()), setup.body);
+        let config = bench.write(format!("{name}.toml"), setup.to_toml().as_bytes())?;
+        fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).context("cannot protect the file")?;
+        let said = run_binary(&["doctor", "--config", &config.display().to_string()])?;
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let line = text.lines().find(|line| line.starts_with("bpf ")).unwrap_or_default();
+        ensure!(line.contains(" off ") && line.contains(word), "{name}: {text}");
+        ensure!(
+            matches!(said.status.code(), Some(0 | 77)),
+            "{name}: doctor ends with {}: {text}",
+            said.status
+        );
+        fs::remove_file(&types).context("cannot remove the copy")?;
+    }
+    // And an agent with the last kind of fault, the one that is hardest to see, runs on.
+    let types = bench.write("types", &of_another_kernel(&real)?)?;
+    let injector = Injector::start(bench, "volume", "here")?;
+    let mut setup = setup(bench, &injector)?;
+    setup.body = format!("[kernel]\nbtf = {}\n{}", toml_string(&types.display().to_string()), setup.body);
+    runs_on_probes(bench, &injector, &setup, &["bpf"])
+}
+
+/// The same types, but every member with the name `tgid` lies elsewhere: whatever has that name and, two words on,
+/// what looks like an offset far into a structure.
+fn of_another_kernel(real: &[u8]) -> Result<Vec<u8>> {
+    let (header, types, types_len) = (word(real, 4)?, word(real, 8)?, word(real, 12)?);
+    let strings = header + word(real, 16)?;
+    let names = real.get(strings..).context("the file is cut")?;
+    let at = names.windows(6).position(|text| text == b"\0tgid\0").context("no name tgid")? + 1;
+    let mut changed = real.to_vec();
+    let start = header + types;
+    // A member is three words: name, type, offset in bits.
+    for place in (start..start + types_len).step_by(4) {
+        if word(real, place)? == at
+            && let Ok(offset) = word(real, place + 8)
+            && (1 << 12..1 << 20).contains(&offset)
+            && offset.is_multiple_of(32)
+        {
+            set_word(&mut changed, place + 8, offset + 64)?;
+        }
+    }
+    Ok(changed)
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<usize> {
+    let field = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).context("the file is cut")?;
+    usize::try_from(u32::from_ne_bytes(*field)).context("a word too large")
+}
+
+fn set_word(bytes: &mut [u8], at: usize, value: usize) -> Result<()> {
+    let value = u32::try_from(value).context("a word too large")?;
+    let field =
+        bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>()).context("the file is cut")?;
+    *field = value.to_ne_bytes();
+    Ok(())
 }
 
 fn without(bench: &mut Bench, capabilities: &str, lost: &[&str]) -> Result<()> {

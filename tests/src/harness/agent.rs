@@ -26,6 +26,9 @@ const BINARY: &str = "MOUNTIE_BIN";
 /// How long the agent may take for what it does at once. Wide: no case measures time with it.
 pub const SOON: Duration = Duration::from_secs(30);
 
+/// How long it may take to start. Verifying the kernel programs is slow on an emulated machine.
+const START: Duration = Duration::from_secs(180);
+
 /// How long an answer over HTTP may take.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -87,7 +90,7 @@ impl Agent {
     /// # Errors
     /// When it ends, or takes too long.
     pub fn wait_ready(&mut self) -> Result<()> {
-        let ended = wait_for_some("the agent is ready", SOON, || {
+        let ended = wait_for_some("the agent is ready", START, || {
             if let Some(status) = self.process.ended()? {
                 return Ok(Some(Some(status)));
             }

@@ -51,7 +51,14 @@ impl Injector {
         let mut directory = name.as_ref().as_os_str().to_owned();
         let mountpoint = bench.make_directory(&directory)?;
         directory.push(".control");
-        let control = bench.make_directory(&directory)?;
+        Self::between(bench.make_directory(&directory)?, mountpoint, sentinel)
+    }
+
+    /// The same with directories that are there.
+    ///
+    /// # Errors
+    /// When the control directory cannot be written.
+    pub fn between(control: PathBuf, mountpoint: PathBuf, sentinel: &str) -> Result<Self> {
         let injector = Self { control, mountpoint };
         fs::write(injector.control.join("sentinel"), sentinel).context("cannot write the sentinel")?;
         injector.set(&Mode::Ok)?;

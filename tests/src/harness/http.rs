@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::wait::patiently;
+
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
@@ -20,6 +22,7 @@ pub struct Response {
 /// # Errors
 /// When nobody answers in time, or not in HTTP and UTF-8.
 pub fn get(server: SocketAddr, path: &str, within: Duration) -> Result<Response> {
+    let within = patiently(within);
     let mut stream =
         TcpStream::connect_timeout(&server, within).with_context(|| format!("cannot reach {server}"))?;
     stream.set_read_timeout(Some(within)).context("cannot set a timeout")?;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// One thing a case needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,8 +17,12 @@ pub enum Need {
     Tool(&'static str),
     /// A file-system type of the running kernel.
     FileSystem(&'static str),
+    /// A module of the running kernel, which is loaded. Only for machines that belong to the tests.
+    Module(&'static str),
     /// Permission to load kernel programs, and type information to find fields with.
     Bpf,
+    /// No other case beside it: two agents would be in each other's way.
+    Alone,
 }
 
 /// `CAP_SYS_ADMIN`, `CAP_PERFMON`, `CAP_BPF`.
@@ -39,7 +44,10 @@ impl Need {
             Self::FileSystem(fstype) => {
                 (!kernel_knows(fstype)).then(|| format!("needs a kernel with the file system {fstype}"))
             }
+            Self::Module(name) => (!can_load(name)).then(|| format!("needs a kernel with the module {name}")),
             Self::Bpf => bpf_unmet(),
+            // The runner sees to it.
+            Self::Alone => None,
         }
     }
 }
@@ -68,6 +76,10 @@ fn cannot_open(device: &str) -> Option<String> {
 fn kernel_knows(fstype: &str) -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     known.lines().any(|line| line.split_whitespace().last() == Some(fstype))
+}
+
+fn can_load(module: &str) -> bool {
+    Command::new("modprobe").arg(module).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 fn has_capability(number: u32) -> bool {

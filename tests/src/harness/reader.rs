@@ -74,6 +74,12 @@ impl Reader {
         Ok(reader)
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What it has met so far.
     ///
     /// # Errors

@@ -11,8 +11,8 @@ use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -23,8 +23,8 @@ use nix::sys::wait::{WaitStatus, wait};
 use self::skips::AllowedSkips;
 use super::bench::Bench;
 use super::case::{Case, Skip};
-use super::needs::first_unmet;
-use super::wait::{now, pause, wait_for};
+use super::needs::{Need, first_unmet};
+use super::wait::{now, patiently, pause, wait_for};
 
 /// The case ended and everything held.
 const PASSED: i32 = 0;
@@ -44,6 +44,9 @@ pub const CASE: &str = "--case";
 
 /// The first argument that makes this program show something: NAME.
 pub const SHOW: &str = "--show";
+
+/// The argument that chooses the cases for guests instead of the table: `--vm`, or `--vm=PART,PART`.
+pub const VM: &str = "--vm";
 
 /// Names the directories of all cases, so that a run can remove what a dead run left.
 const PREFIX: &str = "mountie-case-";
@@ -82,7 +85,33 @@ pub fn run_table(cases: Vec<Case>, arguments: &[String]) -> ExitCode {
     libtest_mimic::run(&options, trials.collect()).exit_code()
 }
 
+/// Takes the choice of the cases for guests out of the arguments: whether there is one, and of which parts.
+#[must_use]
+pub fn vm_parts(arguments: Vec<String>) -> (Option<Option<String>>, Vec<String>) {
+    let mut chosen = None;
+    let rest = arguments.into_iter().filter(|word| match word.strip_prefix(VM) {
+        Some("") => {
+            chosen = Some(None);
+            false
+        }
+        Some(parts) if parts.starts_with('=') => {
+            chosen = Some(parts.strip_prefix('=').map(str::to_owned));
+            false
+        }
+        _ => true,
+    });
+    let rest = rest.collect();
+    (chosen, rest)
+}
+
+/// Held by every case while it runs; in full by one that must be alone.
+static RUNNING: RwLock<()> = RwLock::new(());
+
 fn trial(case: &Case, allowed: &AllowedSkips) -> Result<Completion, Failed> {
+    let alone = case.needs.contains(&Need::Alone);
+    // A lock that somebody died with is as good as any: it protects no data.
+    let _alone = alone.then(|| RUNNING.write());
+    let _beside = (!alone).then(|| RUNNING.read());
     let ending = match first_unmet(case.needs) {
         Some(reason) => Ending::Skipped(reason),
         None => {
@@ -93,7 +122,7 @@ fn trial(case: &Case, allowed: &AllowedSkips) -> Result<Completion, Failed> {
         Ending::Passed => Ok(Completion::Completed),
         Ending::Failed(output) => Err(Failed::from(output)),
         Ending::TimedOut(output) => {
-            Err(Failed::from(format!("{output}\nnot done after {:?}; ended", case.timeout)))
+            Err(Failed::from(format!("{output}\nnot done after {:?}; ended", patiently(case.timeout))))
         }
         Ending::Skipped(reason) => {
             println!("skipped: {}: {reason}", case.name);
@@ -126,7 +155,7 @@ pub fn run_isolated(case: &Case, base: &Path) -> Result<Ending> {
         if let Some(status) = child.try_wait().context("cannot wait for the case")? {
             break Some(status);
         }
-        if now().saturating_sub(begin) > case.timeout {
+        if now().saturating_sub(begin) > patiently(case.timeout) {
             // The signal at its parent's death ends process 1 of the namespace, and that ends all the others.
             child.kill().context("cannot end the case")?;
             child.wait().context("cannot wait for the case")?;
@@ -306,5 +335,19 @@ pub fn expect_passed(ending: Ending) -> Result<()> {
         Ending::Passed => Ok(()),
         Ending::Skipped(reason) => Err(Skip(reason).into()),
         other => bail!("the inner case did not pass: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::vm_parts;
+
+    #[test]
+    fn the_cases_for_guests_are_chosen_by_a_flag_with_or_without_parts() {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let (chosen, rest) = vm_parts(words(&["cases", "--vm=io,faults", "--list"]));
+        assert_eq!((chosen, rest), (Some(Some("io,faults".to_owned())), words(&["cases", "--list"])));
+        assert_eq!(vm_parts(words(&["--vm"])), (Some(None), Vec::new()));
+        assert_eq!(vm_parts(words(&["--vmx", "a"])), (None, words(&["--vmx", "a"])));
     }
 }

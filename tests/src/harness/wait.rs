@@ -9,6 +9,16 @@ use nix::time::{ClockId, clock_gettime};
 /// How often a condition is looked at.
 const PERIOD: Duration = Duration::from_millis(10);
 
+/// How many times longer everything may take than on a real machine: set where the machine is emulated.
+const PATIENCE: &str = "MOUNTIE_PATIENCE";
+
+/// A limit that a real machine keeps, as long as this machine needs.
+#[must_use]
+pub fn patiently(limit: Duration) -> Duration {
+    let times = std::env::var(PATIENCE).ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    limit.saturating_mul(times)
+}
+
 /// The kernel's monotonic clock. Zero if it cannot be read, which Linux never refuses.
 #[must_use]
 pub fn now() -> Duration {
@@ -39,6 +49,7 @@ pub fn wait_for_some<T>(
     mut look: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
     let begin = now();
+    let within = patiently(within);
     loop {
         let last_error = match look() {
             Ok(Some(found)) => return Ok(found),
@@ -51,7 +62,7 @@ pub fn wait_for_some<T>(
                 Some(error) => return Err(error.context(format!("not within {within:?}: {what}"))),
             }
         }
-        pause(PERIOD);
+        pause(patiently(PERIOD));
     }
 }
 

@@ -11,6 +11,7 @@ fn line(text: &str) -> Mount {
     let fields: Vec<&str> = text.split_whitespace().collect();
     Mount {
         id: MountId(fields[0].parse().unwrap()),
+        unique: None,
         parent: MountId(fields[1].parse().unwrap()),
         superblock: SuperblockId { major: 0, minor: fields[2].parse().unwrap() },
         root: BytePath::from(fields[3]),

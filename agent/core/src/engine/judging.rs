@@ -13,7 +13,7 @@ use crate::health::{Event, step};
 use crate::policy::Thresholds;
 use crate::remediation::budget::Pace;
 use crate::time::Monotonic;
-use crate::verdict::{Advice, HealthState, Verdict};
+use crate::verdict::{Advice, HealthState, Reason, Verdict};
 
 /// The most transitions that are kept of a volume.
 const HISTORY: usize = 16;
@@ -103,6 +103,9 @@ impl Volume {
 
     /// Adds who met the last error, while that is recent: a person looks there first.
     fn with_witness(&self, seen: String, verdict: Verdict, span: Span) -> String {
+        if let Some(waiting) = self.who_waits(span.now).filter(|_| is_hung(verdict)) {
+            return format!("{seen}; {waiting}");
+        }
         let recent = self.culprits.first().filter(|(at, ..)| span.now.since(*at) < span.window);
         match (verdict, recent) {
             (Verdict::Suspect(_) | Verdict::Sick(_), Some((_, errno, op, task))) => {
@@ -153,7 +156,7 @@ impl Volume {
         let advice = [
             (Advice::Full, present && self.evidence.full.is_some()),
             (Advice::Inaccessible, present && self.evidence.inaccessible),
-            (Advice::Slow, present && self.evidence.slow),
+            (Advice::Slow, present && (self.evidence.slow || self.evidence.waits_answered(span))),
             (Advice::Idle, self.presence == Some(Presence::Idle)),
         ];
         let holds = advice.into_iter().filter(|(_, holds)| *holds && self.is_watched());
@@ -218,4 +221,8 @@ impl Volume {
             ) => seen,
         }
     }
+}
+
+const fn is_hung(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Suspect(Reason::Hung) | Verdict::Sick(Reason::Hung))
 }

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::volume::Volume;
 use crate::errno::Errno;
 use crate::health::window::Span;
-use crate::id::VolumeId;
+use crate::id::{SuperblockId, VolumeId};
 use crate::observation::{KernelErrors, Op, Source};
 use crate::time::Monotonic;
 
@@ -18,7 +18,7 @@ impl Engine {
     /// just unmounted) are nobody's.
     pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic) {
         let window = self.policy.thresholds.evidence_window;
-        for id in self.owners(errors) {
+        for id in self.owners(errors.superblock, errors.root_inode) {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.count((errors.errno, errors.op, errors.source), errors.count);
             if let Some(task) = &errors.task {
@@ -34,9 +34,9 @@ impl Engine {
 
     /// One volume on the superblock: its own. Several: the one with that root; else those whose root is not known
     /// yet; else all, since the superblock is what gets sick.
-    fn owners(&self, errors: &KernelErrors) -> Vec<VolumeId> {
-        let all = self.by_superblock.get(&errors.superblock).map(Vec::as_slice).unwrap_or_default();
-        let Some(root) = errors.root_inode.filter(|root| *root != 0 && all.len() > 1) else {
+    pub(super) fn owners(&self, superblock: SuperblockId, root_inode: Option<u64>) -> Vec<VolumeId> {
+        let all = self.by_superblock.get(&superblock).map(Vec::as_slice).unwrap_or_default();
+        let Some(root) = root_inode.filter(|root| *root != 0 && all.len() > 1) else {
             return all.to_vec();
         };
         let with = |wanted: Option<u64>| -> Vec<VolumeId> {

@@ -86,6 +86,7 @@ impl Volume {
             mountpoint: self.mountpoint.clone(),
             superblock: shown.superblock,
             mount_id: shown.mount_id,
+            root: shown.root.clone(),
             fstype: shown.fstype.clone(),
             sentinel: self.spec.as_ref().and_then(|spec| spec.sentinel.clone()),
             write: self.spec.as_ref().is_some_and(|spec| spec.write_probe),

@@ -11,7 +11,7 @@ use super::tests::world::{Answer, World, device, fails, good, millis, mount, sec
 use crate::engine::{Engine, Input, Output};
 use crate::errno::Errno;
 use crate::id::{Generation, MountId, PlanId, ProbeId, VolumeId};
-use crate::observation::{NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Unfinished};
+use crate::observation::{Census, NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Unfinished};
 use crate::policy::Policy;
 use crate::remediation::{Outcome, Refusal};
 use crate::topology::{MountTable, Options};
@@ -25,6 +25,7 @@ enum Act {
     Pass(u64),
     Answers(usize, Answer),
     Hint(u32, u16, Op, Option<u64>),
+    Census(u32, Option<u64>, u64),
     Unmount(usize),
     Mount(usize, u32, bool),
     Options(usize, &'static str),
@@ -32,6 +33,7 @@ enum Act {
     Return(u64),
     Report(u64, usize, ProbeResult),
     Now(usize),
+    Look(u32),
     Mode(usize, Mode),
     Attempts(usize, u32),
     Unfinished(u64, usize),
@@ -76,6 +78,8 @@ fn act() -> impl Strategy<Value = Act> {
         4 => (volume(), answer()).prop_map(|(volume, answer)| Act::Answers(volume, answer)),
         6 => (9..16_u32, errno(), 0..10_usize, prop::option::of(0..4_u64))
             .prop_map(|(minor, errno, op, root)| Act::Hint(minor, errno, Op::ALL[op], root)),
+        3 => (9..16_u32, prop::option::of(0..4_u64), 0..20_u64)
+            .prop_map(|(minor, root, waited)| Act::Census(minor, root, waited)),
         2 => volume().prop_map(Act::Unmount),
         3 => (volume(), 9..16_u32, any::<bool>()).prop_map(|(volume, minor, over)| Act::Mount(volume, minor, over)),
         1 => (volume(), options).prop_map(|(volume, options)| Act::Options(volume, options)),
@@ -83,6 +87,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0..60_u64).prop_map(Act::Return),
         2 => (0..60_u64, volume(), result()).prop_map(|(id, volume, result)| Act::Report(id, volume, result)),
         1 => volume().prop_map(Act::Now),
+        1 => (9..16_u32).prop_map(Act::Look),
         2 => (volume(), mode).prop_map(|(volume, mode)| Act::Mode(volume, mode)),
         1 => (volume(), 0..4_u32).prop_map(|(volume, attempts)| Act::Attempts(volume, attempts)),
         1 => (0..90_u64, volume()).prop_map(|(plan, volume)| Act::Unfinished(plan, volume)),
@@ -102,6 +107,7 @@ fn carry_out(world: &mut World, act: Act) {
         Act::Pass(time) => world.run(millis(time)),
         Act::Answers(volume, answer) => world.answer(NAMES[volume], answer),
         Act::Hint(minor, errno, op, root) => world.hint(minor, root, errno, op),
+        Act::Census(minor, root, waited) => world.census(minor, root, waited),
         Act::Unmount(volume) => world.unmount(&path(volume)),
         Act::Mount(volume, minor, over) => mount_again(world, volume, minor, over),
         Act::Options(volume, options) => {
@@ -125,6 +131,7 @@ fn carry_out(world: &mut World, act: Act) {
             took: millis(id),
             result,
         })),
+        Act::Look(minor) => world.feed(Input::Look(device(minor))),
         Act::Now(volume) => world.feed(Input::ProbeNow(VolumeId::new(NAMES[volume]))),
         Act::Mode(volume, mode) => {
             world.policy.volumes[volume].watch.mode = mode;
@@ -177,6 +184,7 @@ fn heal(world: &mut World) {
         world.answer(name, Answer::Now(good()));
     }
     world.table();
+    world.feed(Input::Census(Census { at: world.now, blocked: Vec::new() }));
     for _ in 0..20 {
         for plan in world.running() {
             world.finish(plan.id, Outcome::Failed(Errno(5)));

@@ -153,7 +153,7 @@ impl Volume {
             return Some(Event::PlanFailed);
         }
         self.last_outcome = None;
-        self.evidence.forget_looks();
+        self.evidence.forget_looks(now);
         let shows_old = self.own_mount().map(|shown| shown.superblock) == old;
         self.hold_until = shows_old.then_some(now + TABLE_PATIENCE);
         None

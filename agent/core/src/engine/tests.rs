@@ -4,4 +4,5 @@ mod looks;
 mod places;
 mod repairs;
 mod settles;
+mod waits;
 pub(super) mod world;

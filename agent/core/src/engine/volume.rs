@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
+use crate::engine::census::Blocked;
 use crate::engine::pace::ProbeClock;
 use crate::errno::Errno;
 use crate::health::Event;
@@ -26,6 +27,9 @@ use crate::volume::{Mode, VolumeSpec, Watch};
 pub(super) struct Shown {
     pub(super) superblock: SuperblockId,
     pub(super) mount_id: MountId,
+    /// Known only while the reader of the table learns it.
+    unique: Option<u64>,
+    pub(super) root: BytePath,
     pub(super) fstype: String,
     pub(super) source: Vec<u8>,
 }
@@ -35,13 +39,17 @@ impl Shown {
         Self {
             superblock: mount.superblock,
             mount_id: mount.id,
+            unique: mount.unique,
+            root: mount.root.clone(),
             fstype: mount.fstype.clone(),
             source: mount.source.clone(),
         }
     }
 
     fn is(&self, mount: &Mount) -> bool {
-        self.superblock == mount.superblock && self.mount_id == mount.id
+        // Device numbers and mount ids are used again at once; a unique id never is.
+        let is_other = self.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
+        self.superblock == mount.superblock && self.mount_id == mount.id && !is_other
     }
 }
 
@@ -78,6 +86,8 @@ pub(super) struct Volume {
     pub(super) due_plan: Option<Plan>,
     pub(super) errors: BTreeMap<(Errno, Op, Source), u64>,
     pub(super) culprits: Vec<(Monotonic, Errno, Op, Task)>,
+    /// Who waited on it at the last census.
+    pub(super) blocked: Blocked,
     pub(super) history: Vec<Transition>,
     pub(super) last_ok: Option<Monotonic>,
     pub(super) last_probe: Option<(Monotonic, Duration, ProbeResult)>,
@@ -126,6 +136,7 @@ impl Volume {
             due_plan: None,
             errors: BTreeMap::new(),
             culprits: Vec::new(),
+            blocked: Blocked::default(),
             history: Vec::new(),
             last_ok: None,
             last_probe: None,
@@ -175,12 +186,18 @@ impl Volume {
             // Nothing to say about the old mount any more; the next one is another generation.
             if self.shown.take().is_some() {
                 self.evidence.reset(now);
+                self.blocked = Blocked::default();
                 self.probes.stop();
                 self.root_inode = None;
             }
             return seen;
         };
-        if self.shown.as_ref().is_some_and(|shown| shown.is(mount)) {
+        if let Some(shown) = self.shown.as_mut().filter(|shown| shown.is(mount)) {
+            shown.unique = mount.unique.or(shown.unique);
+            // It can be renamed.
+            if shown.root != mount.root {
+                shown.root.clone_from(&mount.root);
+            }
             if was.0 != self.presence {
                 self.probes.want(now);
             }
@@ -188,10 +205,7 @@ impl Volume {
             seen.transition = self.replace(mount, (first_probe, now), came_back);
             seen.changed = true;
         }
-        let mut table = self.evidence.table;
-        table.update(mount, self.spec.as_ref());
-        seen.changed |= table != self.evidence.table;
-        self.evidence.table = table;
+        seen.changed |= self.evidence.see_table(mount, self.spec.as_ref(), now);
         seen
     }
 
@@ -205,6 +219,8 @@ impl Volume {
         self.shown = Some(Shown::of(mount));
         self.generation = Generation(self.generation.0.saturating_add(1));
         self.evidence.reset(now);
+        // They wait on the old mount.
+        self.blocked = Blocked::default();
         self.root_inode = None;
         self.due_plan = None;
         self.hold_until = None;
@@ -226,6 +242,7 @@ impl Volume {
         let changed = self.shown.take().is_some() || self.presence != presence;
         if changed {
             self.evidence.reset(now);
+            self.blocked = Blocked::default();
             self.probes.stop();
             self.root_inode = None;
             self.depth = usize::from(is_idle);

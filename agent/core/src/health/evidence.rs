@@ -7,12 +7,16 @@ use core::time::Duration;
 
 use crate::errno::{Errno, ErrnoClass};
 use crate::fstype::is_readonly_by_nature;
-use crate::health::window::{Group, KernelWindow, Span};
+use crate::health::claims::{self, Claims};
+use crate::health::window::{Counter, Group, KernelWindow, Span};
 use crate::id::SuperblockId;
 use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep};
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::volume::{Identity, VolumeSpec};
+
+/// What a file system that has shut itself down reports.
+pub(crate) const ESHUTDOWN: Errno = Errno(108);
 
 /// What is wrong with a sentinel while the root answers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -67,6 +71,8 @@ pub struct GoodLook {
     pub at: Monotonic,
     /// Whether it read file data past the cache. A block of the device is no file: it answers for no program's read.
     pub read_data: bool,
+    /// Whether it read a block of the device: then storage answers, whatever its files do.
+    pub read_device: bool,
     /// Whether it wrote.
     pub wrote_data: bool,
 }
@@ -76,11 +82,22 @@ impl GoodLook {
     #[must_use]
     pub const fn tried(&self, group: Group) -> bool {
         match group {
-            Group::Attributes => true,
+            Group::Attributes | Group::Below => true,
             Group::Data => self.read_data,
             Group::Writes => self.wrote_data,
         }
     }
+}
+
+/// Tasks that have waited in one call for longer than the deadline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// When the last of these waits passed the deadline.
+    pub due: Monotonic,
+    /// When the census saw them.
+    pub seen: Monotonic,
+    /// How many tasks wait on the volume, those included that have not waited so long.
+    pub count: u64,
 }
 
 /// What the table says about the state of the mount.
@@ -145,6 +162,16 @@ pub struct Evidence {
     pub since: Monotonic,
     /// When dirty data was lost, and with which error.
     pub lost: Option<(Monotonic, Errno)>,
+    /// What the table and the file system itself say against the mount.
+    pub claims: Claims,
+    /// When the file system reported that it has shut down: it answers from its caches at most until it is mounted
+    /// anew, and the table of most file systems never says so.
+    pub shutdown: Option<Monotonic>,
+    /// Reports of a shutdown from before this moment are settled. Without unique ids in the table a quick unmount
+    /// and mount of one device cannot be told from a mount that stayed, so the generation alone does not end them.
+    pub shutdown_settled: Monotonic,
+    /// Tasks that wait too long, as the last census saw it.
+    pub waiting: Option<Waiting>,
     /// The last refusal for lack of space.
     pub full: Option<Monotonic>,
     /// What the file system said it is, as far as any look of this generation was told.
@@ -174,13 +201,37 @@ impl Evidence {
         *self = Self { was_readable: self.was_readable, since, ..Self::default() };
     }
 
-    /// A plan did its work without another mount appearing: what was seen before it no longer counts.
-    pub fn forget_looks(&mut self) {
+    /// A plan did its work without another mount appearing: what was seen before it no longer counts. Its mount may
+    /// have been too quick for the table, so a reported shutdown is judged anew.
+    pub fn forget_looks(&mut self, now: Monotonic) {
         let (table, lost) = (self.table, self.lost);
+        let (shutdown, settled) = (self.shutdown, self.shutdown_settled);
+        let claims = core::mem::take(&mut self.claims);
         self.reset(self.since);
         self.table = table;
+        self.claims = claims;
         // No repair brings data back that was lost on this mount.
         self.lost = lost;
+        self.shutdown = shutdown;
+        self.shutdown_settled = settled;
+        self.settle_shutdown(now);
+    }
+
+    /// What was reported before `until` is over.
+    fn settle_shutdown(&mut self, until: Monotonic) {
+        self.shutdown_settled = self.shutdown_settled.max(until);
+        if self.shutdown.is_some_and(|at| at < until) {
+            self.shutdown = None;
+            claims::withdraw_shutdown(&mut self.claims);
+        }
+    }
+
+    /// Takes what the line of the mount says. Says whether that is news.
+    pub fn see_table(&mut self, mount: &Mount, spec: Option<&VolumeSpec>, now: Monotonic) -> bool {
+        let before = self.table;
+        self.table.update(mount, spec);
+        claims::take_table(&mut self.claims, &self.table, now);
+        before != self.table
     }
 
     /// Takes errors that others met. Says whether they are a reason to look now.
@@ -189,8 +240,21 @@ impl Evidence {
         if is_loss && errors.at >= self.since {
             self.lost.get_or_insert((errors.at, errors.errno));
         }
+        let is_shutdown = errors.op == Op::Filesystem && errors.errno == ESHUTDOWN;
+        // One shutdown is told more than once: by its record, and later by the counter.
+        let is_settled = is_shutdown && errors.at < self.shutdown_settled;
+        if errors.op == Op::Filesystem && errors.at >= self.since && !is_settled {
+            claims::take_report(&mut self.claims, errors, span.now);
+        }
+        if is_shutdown {
+            let is_new = errors.at >= self.since && !is_settled && self.shutdown.is_none();
+            if is_new {
+                self.shutdown = Some(errors.at);
+            }
+            return is_new;
+        }
         let Some(class) = errors.errno.class() else { return false };
-        let kind = (class, Group::of(errors.op, class));
+        let kind = (class, Group::of(errors.op, errors.errno, class));
         match class {
             // Programs are refused things all day: never evidence.
             ErrnoClass::Refused => false,
@@ -208,7 +272,8 @@ impl Evidence {
             | ErrnoClass::HostDown
             | ErrnoClass::Auth
             | ErrnoClass::Readonly => {
-                let counts = self.kernel.add(kind, errors.at, errors.count, span);
+                let counted = (Counter::of(errors.source, errors.op), errors.count);
+                let counts = self.kernel.add(kind, errors.at, counted, span);
                 self.storage_errors |= counts && class == ErrnoClass::IoError;
                 counts
             }
@@ -247,8 +312,37 @@ impl Evidence {
         }
     }
 
+    /// Tasks that wait too long, as long as a census may speak for this moment.
+    fn long_waits(&self, span: Span) -> Option<Waiting> {
+        self.waiting.filter(|waiting| span.now.since(waiting.seen) < span.window)
+    }
+
+    /// Whether the last look read data while the tasks waited already: then storage answers, and does not hang.
+    fn look_answers(&self, waiting: Waiting) -> bool {
+        let answers = |good: GoodLook| (good.read_data || good.read_device) && good.started >= waiting.due;
+        self.look == Look::Good && self.good.is_some_and(answers)
+    }
+
+    /// Tasks wait too long, and no look has read data meanwhile.
+    #[must_use]
+    pub fn waits_unanswered(&self, span: Span) -> bool {
+        self.long_waits(span).is_some_and(|waiting| !self.look_answers(waiting))
+    }
+
+    /// Tasks wait too long, although a look reads data: it is slow, not hung.
+    #[must_use]
+    pub fn waits_answered(&self, span: Span) -> bool {
+        self.long_waits(span).is_some_and(|waiting| self.look_answers(waiting))
+    }
+
     fn good_look(&mut self, ok: &ProbeOk, started: Monotonic, now: Monotonic) {
-        let good = GoodLook { started, at: now, read_data: ok.read_data, wrote_data: ok.wrote_data };
+        let good = GoodLook {
+            started,
+            at: now,
+            read_data: ok.read_data,
+            read_device: ok.read_device,
+            wrote_data: ok.wrote_data,
+        };
         // A good look after a bad one ends the incident: the errors that others met belonged to it. Changes
         // are the exception, they may fail while everything else works.
         let ends_incident = self.failures > 0;
@@ -259,6 +353,13 @@ impl Evidence {
         }
         if good.wrote_data && self.full.is_some_and(|at| at <= started) {
             self.full = None;
+        }
+        // A file system that is shut down fails every read and write of a file, cached or not.
+        //
+        // kernel: `ext4_file_read_iter`, `ext4_file_write_iter`, fs/ext4/file.c, since 4.11; `xfs_file_read_iter`,
+        // `xfs_file_write_iter`, fs/xfs/xfs_file.c.
+        if good.read_data || good.wrote_data {
+            self.settle_shutdown(started);
         }
         // What a look was not told stays as it was known.
         if ok.uuid.is_some() {
@@ -371,6 +472,10 @@ fn meaning(step: ProbeStep, errno: Errno) -> Meaning {
         (32 | 104, _) => Meaning::Class(ErrnoClass::Disconnected),
         // ETIME, ENETDOWN, ENETUNREACH, ECONNREFUSED.
         (62 | 100 | 101 | 111, _) => Meaning::Class(ErrnoClass::HostDown),
+        // ENODATA: a disk's answer for a sector that it cannot read, past the cache. Elsewhere it only says that an
+        // attribute is not there, so nobody counts it.
+        // kernel: `blk_errors`, block/blk-core.c: BLK_STS_MEDIUM, since 4.13.
+        (61, ProbeStep::Sentinel | ProbeStep::Device) => Meaning::Class(ErrnoClass::IoError),
         // A device node that may not be opened says nothing about the file system.
         (1 | 13, ProbeStep::Device) => Meaning::NotReachable,
         _ => errno.class().map_or(Meaning::Uncertain, Meaning::Class),

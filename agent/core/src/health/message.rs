@@ -45,6 +45,7 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
             crate::discovery::Presence::Idle => "only an automount trap is there",
         }),
         Test::TableShutdown => String::from("the file system has shut itself down"),
+        Test::ShutdownReported => String::from("the file system reported that it has shut down"),
         Test::TableEmergencyReadonly => String::from("the file system refuses to write after an error"),
         Test::TableReadonlyAgainstSpec => String::from("mounted read-only, and should be writable"),
         Test::TableBecameReadonly => String::from("became read-only"),
@@ -53,6 +54,10 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
         | Test::ProbeHangs
         | Test::ProbeFindsOther(_)
         | Test::SentinelIsOff => look(evidence.look, evidence.failures),
+        Test::TasksWait => match evidence.waiting.map_or(0, |waiting| waiting.count) {
+            1 => String::from("a task waits in one call for longer than the deadline"),
+            count => format!("{count} tasks wait, some in one call for longer than the deadline"),
+        },
         Test::IdentityDiffers => match facts.other_identity() {
             Some((kind, wanted, found)) => {
                 format!("another file system is there: expected {kind} {wanted}, found {found}")

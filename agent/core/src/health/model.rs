@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Waiting};
 use super::rules::{Facts, judge};
 use super::window::{CELLS, Group, Span};
 use crate::discovery::Presence;
@@ -25,17 +25,28 @@ const SPREAD: Duration = Duration::from_secs(1);
 /// One thing that happened. The answer of a probe comes when it began: the model has no need of duration.
 #[derive(Clone, Debug)]
 enum Fact {
-    Good { read: bool, wrote: bool },
+    Good {
+        read: bool,
+        wrote: bool,
+    },
     Fails(u16),
     Hangs,
     SentinelMissing,
-    Error { errno: u16, op: Op, count: u64 },
+    Error {
+        errno: u16,
+        source: Source,
+        op: Op,
+        count: u64,
+    },
+    /// The file system reports that it has shut down.
+    ShutsDown,
+    /// A census: the last of the waits that are too long became so this many milliseconds ago; or nobody waits.
+    Waits(Option<u64>),
 }
 
 /// What the history says at its end. Everything is recomputed; nothing is remembered between calls.
 fn verdict(history: &[(Monotonic, Fact)], now: Monotonic) -> Verdict {
-    let looks: Vec<&(Monotonic, Fact)> =
-        history.iter().filter(|(_, fact)| !matches!(fact, Fact::Error { .. })).collect();
+    let looks: Vec<&(Monotonic, Fact)> = history.iter().filter(|(_, fact)| is_look(fact)).collect();
     let hints = unanswered(history, now);
     let has = |class| hints.iter().any(|hint| hint.class == class);
     let mut sick: Vec<Reason> = Vec::new();
@@ -65,9 +76,11 @@ fn verdict(history: &[(Monotonic, Fact)], now: Monotonic) -> Verdict {
         if has(class) {
             suspect.push(reason_of(class));
         }
-        let untried: Vec<&Hint> =
-            hints.iter().filter(|hint| hint.class == class && !will_be_tried(hint, tried)).collect();
-        let count: u64 = untried.iter().map(|hint| hint.count).sum();
+        let untried: Vec<&Hint> = hints
+            .iter()
+            .filter(|hint| hint.class == class && proves(hint) && !will_be_tried(hint, tried))
+            .collect();
+        let count = largest_count(&untried);
         let first = untried.iter().map(|hint| hint.at).min();
         let last = untried.iter().map(|hint| hint.at).max();
         if let (Some(first), Some(last)) = (first, last)
@@ -77,8 +90,14 @@ fn verdict(history: &[(Monotonic, Fact)], now: Monotonic) -> Verdict {
             sick.push(reason_of(class));
         }
     }
+    if waits_unanswered(history, looks.last().copied(), now) {
+        suspect.push(Reason::Hung);
+    }
     if history.iter().any(|(_, fact)| matches!(fact, Fact::Error { op: Op::Writeback, .. })) {
         sick.push(Reason::WritebackLost);
+    }
+    if is_shut_down(history) {
+        sick.push(Reason::FsShutdown);
     }
     let strongest = |reasons: &[Reason]| Reason::ALL.into_iter().find(|reason| reasons.contains(reason));
     match (strongest(&sick), strongest(&suspect), looks.last()) {
@@ -89,6 +108,45 @@ fn verdict(history: &[(Monotonic, Fact)], now: Monotonic) -> Verdict {
     }
 }
 
+/// Each counter may have met the same errors: the one that saw most says how many there were.
+fn largest_count(hints: &[&Hint]) -> u64 {
+    let by = |counter| hints.iter().filter(move |hint| hint.counter == counter).map(|hint| hint.count);
+    hints.iter().map(|hint| by(hint.counter).sum()).max().unwrap_or_default()
+}
+
+fn is_look(fact: &Fact) -> bool {
+    !matches!(fact, Fact::Error { .. } | Fact::ShutsDown | Fact::Waits(_))
+}
+
+/// Whether a shutdown was reported that no later look at a file speaks against.
+fn is_shut_down(history: &[(Monotonic, Fact)]) -> bool {
+    let reads_files = |fact: &Fact| matches!(fact, Fact::Good { read, wrote } if *read || *wrote);
+    let last = |wanted: &dyn Fn(&Fact) -> bool| {
+        history.iter().filter(|(_, fact)| wanted(fact)).map(|(at, _)| *at).max()
+    };
+    let reported = last(&|fact| matches!(fact, Fact::ShutsDown));
+    reported.is_some_and(|reported| last(&reads_files).is_none_or(|looked| looked <= reported))
+}
+
+/// Whether the last census of this window saw waits that the last look does not speak against.
+fn waits_unanswered(
+    history: &[(Monotonic, Fact)],
+    last_look: Option<&(Monotonic, Fact)>,
+    now: Monotonic,
+) -> bool {
+    let census = history.iter().rev().find_map(|(at, fact)| match fact {
+        Fact::Waits(ago) => Some((*at, *ago)),
+        _ => None,
+    });
+    let Some((at, Some(ago))) = census.filter(|(at, _)| now.since(*at) < WINDOW) else { return false };
+    let due = before(at, ago);
+    !matches!(last_look, Some((looked, Fact::Good { read: true, .. })) if *looked >= due)
+}
+
+fn before(at: Monotonic, millis: u64) -> Monotonic {
+    Monotonic::from_nanos(u64::try_from(at.since_boot().as_nanos()).unwrap() - millis * 1_000_000)
+}
+
 use ErrnoClass as C;
 
 #[derive(Clone, Debug)]
@@ -97,6 +155,8 @@ struct Hint {
     class: ErrnoClass,
     group: Group,
     count: u64,
+    /// Whose count it is: another source, or calls and reports of one source, may count the same errors.
+    counter: (Source, bool),
     cell: u128,
 }
 
@@ -117,21 +177,26 @@ fn unanswered(history: &[(Monotonic, Fact)], now: Monotonic) -> Vec<Hint> {
             });
         };
         match fact {
-            Fact::Error { errno, op, count } => {
+            Fact::Error { errno, source, op, count } => {
                 let Some(class) = Errno(*errno).class() else { continue };
+                let whole_file = class == C::IoError && ![6, 19, 123].contains(errno);
                 let group = match op {
+                    Op::Open | Op::List if whole_file => Group::Data,
                     Op::Write | Op::Sync | Op::Change | Op::Writeback => Group::Writes,
                     Op::Stat | Op::Open | Op::List => Group::Attributes,
-                    Op::Read | Op::Fault | Op::Other => Group::Data,
+                    Op::Read | Op::Fault | Op::Other | Op::Filesystem => Group::Data,
+                    Op::Device | Op::Request => Group::Below,
                 };
                 // Two things of one moment: an answer speaks for the errors of its own moment too.
                 let is_answered = history.iter().any(|(other, fact)| other == at && is_answer(fact, group));
                 if !is_answered {
-                    hints.push(Hint { at: *at, class, group, count: *count, cell: cell(*at) });
+                    let counter = (*source, *op == Op::Filesystem);
+                    hints.push(Hint { at: *at, class, group, count: *count, counter, cell: cell(*at) });
                 }
             }
             Fact::Good { read, wrote } => {
                 drop_answered(&mut hints, Group::Attributes);
+                drop_answered(&mut hints, Group::Below);
                 if *read || was_bad {
                     drop_answered(&mut hints, Group::Data);
                 }
@@ -142,6 +207,7 @@ fn unanswered(history: &[(Monotonic, Fact)], now: Monotonic) -> Vec<Hint> {
             }
             Fact::SentinelMissing => was_bad = false,
             Fact::Fails(_) | Fact::Hangs => was_bad = true,
+            Fact::Waits(_) | Fact::ShutsDown => {}
         }
     }
     let all = hints.clone();
@@ -160,6 +226,11 @@ fn is_answer(fact: &Fact, group: Group) -> bool {
     }
 }
 
+/// Reports from below never add up to a fault.
+fn proves(hint: &Hint) -> bool {
+    hint.group != Group::Below
+}
+
 /// A stale root is found by every look; all other errors only by a look of their kind.
 fn will_be_tried(hint: &Hint, tried: Option<(bool, bool)>) -> bool {
     is_tried(hint.group, tried) || (hint.class == C::Stale && tried.is_some())
@@ -167,7 +238,7 @@ fn will_be_tried(hint: &Hint, tried: Option<(bool, bool)>) -> bool {
 
 fn is_tried(group: Group, tried: Option<(bool, bool)>) -> bool {
     tried.is_some_and(|(read, wrote)| match group {
-        Group::Attributes => true,
+        Group::Attributes | Group::Below => true,
         Group::Data => read,
         Group::Writes => wrote,
     })
@@ -186,14 +257,34 @@ fn reason_of(class: ErrnoClass) -> Reason {
 
 fn fact() -> impl Strategy<Value = Fact> {
     let errno = || prop_oneof![Just(5), Just(116), Just(107), Just(113), Just(126)];
-    let op = prop_oneof![8 => (0..8_usize).prop_map(|n| Op::ALL[n]), 1 => Just(Op::Writeback)];
+    let op = prop_oneof![8 => (0..8_usize).prop_map(|n| Op::ALL[n]), 1 => Just(Op::Writeback),
+        2 => prop_oneof![Just(Op::Device), Just(Op::Request)], 1 => Just(Op::Filesystem)];
+    let told = prop_oneof![4 => op.prop_map(|op| (Source::Bpf, op)),
+        1 => prop_oneof![Just(Source::Fanotify), Just(Source::Sysfs)].prop_map(|by| (by, Op::Filesystem))];
     prop_oneof![
         3 => (any::<bool>(), any::<bool>()).prop_map(|(read, wrote)| Fact::Good { read, wrote }),
         2 => errno().prop_map(Fact::Fails),
         1 => Just(Fact::Hangs),
         1 => Just(Fact::SentinelMissing),
-        6 => (errno(), op, 0..4_u64).prop_map(|(errno, op, count)| Fact::Error { errno, op, count }),
+        2 => prop::option::of(0..20_000_u64).prop_map(Fact::Waits),
+        1 => Just(Fact::ShutsDown),
+        6 => (errno(), told, 0..4_u64)
+            .prop_map(|(errno, (source, op), count)| Fact::Error { errno, source, op, count }),
     ]
+}
+
+fn tell(evidence: &mut Evidence, at: Monotonic, (source, op): (Source, Op), (errno, count): (u16, u64)) {
+    let errors = KernelErrors {
+        source,
+        superblock: SuperblockId { major: 0, minor: 1 },
+        root_inode: None,
+        errno: Errno(errno),
+        op,
+        count,
+        at,
+        task: None,
+    };
+    evidence.hint(&errors, Span { now: at, window: WINDOW });
 }
 
 fn apply(evidence: &mut Evidence, at: Monotonic, fact: &Fact) {
@@ -207,18 +298,16 @@ fn apply(evidence: &mut Evidence, at: Monotonic, fact: &Fact) {
         Fact::Fails(errno) => ProbeResult::Failed { step: ProbeStep::Root, errno: Errno(*errno) },
         Fact::Hangs => ProbeResult::TimedOut { step: ProbeStep::Root },
         Fact::SentinelMissing => ProbeResult::SentinelMissing,
-        Fact::Error { errno, op, count } => {
-            let errors = KernelErrors {
-                source: Source::Bpf,
-                superblock: SuperblockId { major: 0, minor: 1 },
-                root_inode: None,
-                errno: Errno(*errno),
-                op: *op,
-                count: *count,
-                at,
-                task: None,
-            };
-            evidence.hint(&errors, Span { now: at, window: WINDOW });
+        Fact::Waits(ago) => {
+            evidence.waiting = ago.map(|ago| Waiting { due: before(at, ago), seen: at, count: 1 });
+            return;
+        }
+        Fact::Error { errno, source, op, count } => {
+            tell(evidence, at, (*source, *op), (*errno, *count));
+            return;
+        }
+        Fact::ShutsDown => {
+            tell(evidence, at, (Source::Bpf, Op::Filesystem), (108, 0));
             return;
         }
     };
@@ -274,7 +363,7 @@ proptest! {
     ) {
         let mut evidence = Evidence::default();
         let mut millis = 100_000;
-        for (pause, fact) in steps.into_iter().filter(|(_, fact)| !matches!(fact, Fact::Error { op: Op::Writeback, .. })) {
+        for (pause, fact) in steps.into_iter().filter(|(_, fact)| !matches!(fact, Fact::ShutsDown | Fact::Error { op: Op::Writeback, .. })) {
             millis += pause;
             apply(&mut evidence, Monotonic::from_nanos(millis * 1_000_000), &fact);
         }

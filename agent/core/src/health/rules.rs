@@ -31,6 +31,8 @@ pub enum Test {
     Table(Presence),
     /// The superblock says that it has shut down.
     TableShutdown,
+    /// The file system reported that it has shut down.
+    ShutdownReported,
     /// The superblock says that it refuses to write after an error.
     TableEmergencyReadonly,
     /// `ro` where the specification wants the volume writable.
@@ -43,6 +45,8 @@ pub enum Test {
     ProbeFailsOddly,
     /// The last probe has not answered within the deadline.
     ProbeHangs,
+    /// Tasks wait in one call for longer than the deadline, and no look has read data meanwhile.
+    TasksWait,
     /// The last probe came to another superblock than the table says.
     ProbeFindsOther(Enough),
     /// A probe was told another identity of the file system than the configured one.
@@ -92,6 +96,7 @@ const fn suspect(name: &'static str, test: Test, reason: Reason, clears: &'stati
 const GOOD_PROBE: &str = "a good probe";
 const GOOD_PROBE_OR_TIME: &str = "a good probe of that operation, or time without errors";
 const REMOUNT: &str = "a new mount of the volume";
+const REMOUNT_OR_FILE: &str = "a new mount of the volume, or a later look that reads or writes a file";
 const TABLE: &str = "the right mount at its place";
 
 use ErrnoClass as C;
@@ -104,6 +109,7 @@ pub const RULES: &[Rule] = &[
     sick("something-else-mounted", T::Table(Presence::WrongMount), R::WrongMount, TABLE),
     sick("mounted-over", T::Table(Presence::Covered), R::Covered, "unmounting what lies over it"),
     sick("shut-down", T::TableShutdown, R::FsShutdown, REMOUNT),
+    sick("shutdown-reported", T::ShutdownReported, R::FsShutdown, REMOUNT_OR_FILE),
     sick("emergency-read-only", T::TableEmergencyReadonly, R::Readonly, REMOUNT),
     sick("read-only-against-spec", T::TableReadonlyAgainstSpec, R::Readonly, "a writable mount"),
     sick("became-read-only", T::TableBecameReadonly, R::Readonly, "a writable mount"),
@@ -151,6 +157,7 @@ pub const RULES: &[Rule] = &[
     suspect("probe-readonly", T::ProbeFails(C::Readonly, Enough::Once), R::Readonly, GOOD_PROBE),
     suspect("probe-host-down", T::ProbeFails(C::HostDown, Enough::Once), R::HostDown, GOOD_PROBE),
     suspect("probe-auth", T::ProbeFails(C::Auth, Enough::Once), R::Auth, GOOD_PROBE),
+    suspect("tasks-wait", T::TasksWait, R::Hung, "the end of their wait, or a probe that reads data"),
     suspect("error-disconnected", T::Errors(C::Disconnected), R::Disconnected, GOOD_PROBE_OR_TIME),
     suspect("error-stale", T::Errors(C::Stale), R::Stale, GOOD_PROBE_OR_TIME),
     suspect("error-io-error", T::Errors(C::IoError), R::IoError, GOOD_PROBE_OR_TIME),
@@ -228,6 +235,7 @@ impl Facts<'_> {
             // What a look or the kernel says is about the mount; without it there is nothing they could say.
             _ if self.presence != Some(Presence::Present) => false,
             T::TableShutdown => table.shutdown,
+            T::ShutdownReported => evidence.shutdown.is_some(),
             T::TableEmergencyReadonly => table.emergency_ro,
             T::TableReadonlyAgainstSpec => table.ro && table.wants_rw,
             T::TableBecameReadonly => table.ro && table.was_rw && !table.wants_ro,
@@ -239,13 +247,15 @@ impl Facts<'_> {
             },
             T::ProbeFailsOddly => matches!(evidence.look, Look::Failed { class: None, .. }),
             T::ProbeHangs => matches!(evidence.look, Look::Hung { .. }),
+            T::TasksWait => evidence.waits_unanswered(self.span),
             T::ProbeFindsOther(enough) => {
                 matches!(evidence.look, Look::OtherMount { .. }) && self.is_often(enough)
             }
             T::IdentityDiffers => self.other_identity().is_some(),
             T::SentinelIsOff => matches!(evidence.look, Look::Sentinel(_)),
             T::ErrorsSustained(class) => {
-                self.tally(class, |group| !self.will_be_tried(class, group)).is_some_and(|tally| {
+                let untried = |group| group != Group::Below && !self.will_be_tried(class, group);
+                self.tally(class, untried).is_some_and(|tally| {
                     tally.count >= self.sustained_errors && tally.spread() >= self.sustained_spread
                 })
             }
@@ -312,8 +322,9 @@ impl Facts<'_> {
             }
             T::TableShutdown | T::ProbeFailsOddly => &[C::IoError],
             T::ProbeHangs => &[C::HostDown],
+            T::ShutdownReported => return self.evidence.shutdown,
             T::WritebackLost => return self.evidence.lost.map(|(at, _)| at),
-            T::Table(_) | T::ProbeFindsOther(_) | T::IdentityDiffers | T::SentinelIsOff => &[],
+            T::Table(_) | T::TasksWait | T::ProbeFindsOther(_) | T::IdentityDiffers | T::SentinelIsOff => &[],
         };
         let first = |class: &ErrnoClass| self.tally(*class, |_| true).map(|tally| tally.first);
         classes.iter().filter_map(first).min()

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::evidence::{Evidence, TableFacts, Told};
+use super::evidence::{Evidence, TableFacts, Told, Waiting};
 use super::message::describe;
 use super::rules::{Facts, RULES, judge};
 use super::window::Span;
@@ -193,6 +193,7 @@ fn table_cases() -> Vec<(&'static str, Build)> {
         ("something-else-mounted", Box::new(|case| case.presence = Presence::WrongMount)),
         ("mounted-over", Box::new(|case| case.presence = Presence::Covered)),
         ("shut-down", Box::new(|case| case.evidence.table.shutdown = true)),
+        ("shutdown-reported", Box::new(|case| assert!(case.kernel(Errno(108), Op::Filesystem, 1)))),
         ("emergency-read-only", Box::new(|case| case.evidence.table.emergency_ro = true)),
         (
             "read-only-against-spec",
@@ -226,6 +227,12 @@ fn probe_cases() -> Vec<(&'static str, Build)> {
 fn kernel_cases() -> Vec<(&'static str, Build)> {
     vec![
         ("write-back-failed", Box::new(|case| assert!(!case.kernel(Errno(28), Op::Writeback, 0)))),
+        (
+            "tasks-wait",
+            Box::new(|case| {
+                case.evidence.waiting = Some(Waiting { due: at(case.now), seen: at(case.now), count: 2 });
+            }),
+        ),
         ("error-disconnected", Box::new(|case| assert!(case.kernel(Errno(107), Op::Read, 1)))),
         ("errors-disconnected", Box::new(|case| case.many(Errno(107), Op::Read))),
     ]

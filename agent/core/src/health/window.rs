@@ -8,8 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::errno::ErrnoClass;
-use crate::observation::Op;
+use crate::errno::{Errno, ErrnoClass};
+use crate::observation::{Op, Source};
 use crate::time::Monotonic;
 
 /// Kinds of operation that one step of a probe tries together.
@@ -17,25 +17,95 @@ use crate::time::Monotonic;
 pub enum Group {
     /// Names and attributes: every probe tries them.
     Attributes,
-    /// File data: tried by a probe that read some.
+    /// The content of files and directories, and opening them: tried by a probe that read some.
     Data,
     /// Changes: tried by a probe that wrote.
     Writes,
+    /// What goes on below the file system, for whatever reason: requests to a device or to a daemon. A report is a
+    /// reason to look, and a good look answers it; however many there are, they prove nothing by themselves.
+    Below,
 }
 
 impl Group {
     /// Every group.
-    pub const ALL: [Self; 3] = [Self::Attributes, Self::Data, Self::Writes];
+    pub const ALL: [Self; 4] = [Self::Attributes, Self::Data, Self::Writes, Self::Below];
 
     /// The group of an error. Refusals to write and lack of space concern writers, whatever call met them.
     #[must_use]
-    pub const fn of(op: Op, class: ErrnoClass) -> Self {
+    pub fn of(op: Op, errno: Errno, class: ErrnoClass) -> Self {
         match (class, op) {
+            (_, Op::Device | Op::Request) => Self::Below,
             (ErrnoClass::Readonly | ErrnoClass::Full, _)
             | (_, Op::Write | Op::Sync | Op::Change | Op::Writeback) => Self::Writes,
+            // A file system that has shut down may refuse every open and still answer for attributes from its
+            // cache.
+            (ErrnoClass::IoError, Op::Open | Op::List) if !of_special_files(errno) => Self::Data,
             (_, Op::Stat | Op::Open | Op::List) => Self::Attributes,
-            (_, Op::Read | Op::Fault | Op::Other) => Self::Data,
+            (_, Op::Read | Op::Fault | Op::Other | Op::Filesystem) => Self::Data,
         }
+    }
+}
+
+/// What the open of a socket, a FIFO that nobody reads or a device node answers on any file system, however sound:
+/// ENXIO, ENODEV, ENOMEDIUM.
+const fn of_special_files(errno: Errno) -> bool {
+    matches!(errno.0, 6 | 19 | 123)
+}
+
+/// Who counts. One error may be met by a call, reported by the file system to several sensors, and seen below: each
+/// of them counts it once, so their counts are never added up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counter {
+    /// Calls that failed.
+    Calls,
+    /// The file system's reports, by the kernel programs.
+    Reports,
+    /// Its reports, by fanotify.
+    Fanotify,
+    /// Its counters in sysfs.
+    Sysfs,
+    /// Requests to the device or daemon below.
+    Below,
+}
+
+impl Counter {
+    /// Every one.
+    const ALL: [Self; 5] = [Self::Calls, Self::Reports, Self::Fanotify, Self::Sysfs, Self::Below];
+
+    /// Who counted an error that this source told of.
+    #[must_use]
+    pub const fn of(source: Source, op: Op) -> Self {
+        match (source, op) {
+            (Source::Fanotify, _) => Self::Fanotify,
+            (Source::Sysfs, _) => Self::Sysfs,
+            (Source::Bpf | Source::Probe, Op::Filesystem) => Self::Reports,
+            (Source::Bpf | Source::Probe, Op::Device | Op::Request) => Self::Below,
+            (Source::Bpf | Source::Probe, _) => Self::Calls,
+        }
+    }
+}
+
+/// A count by each of them, in the order of [`Counter::ALL`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counts([u64; Counter::ALL.len()]);
+
+impl Counts {
+    fn add(&mut self, counter: Counter, count: u64) {
+        let own = Counter::ALL.iter().zip(&mut self.0).find(|(other, _)| **other == counter);
+        if let Some((_, sum)) = own {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        for (counter, count) in Counter::ALL.into_iter().zip(other.0) {
+            self.add(counter, count);
+        }
+        self
+    }
+
+    fn largest(self) -> u64 {
+        self.0.into_iter().max().unwrap_or_default()
     }
 }
 
@@ -48,13 +118,24 @@ struct Cell {
     number: u128,
     first: Monotonic,
     last: Monotonic,
-    count: u64,
+    counts: Counts,
+}
+
+impl Cell {
+    fn and(self, other: Self) -> Self {
+        Self {
+            number: self.number,
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+            counts: self.counts.and(other.counts),
+        }
+    }
 }
 
 /// What a window says about one kind of error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tally {
-    /// Calls that failed. Zero when only records have come so far, whose count the counters carry.
+    /// Errors, by the counter that saw most. Zero when only records have come so far, whose count the counters carry.
     pub count: u64,
     /// The earliest error that still counts.
     pub first: Monotonic,
@@ -68,14 +149,6 @@ impl Tally {
     pub fn spread(&self) -> Duration {
         self.last.since(self.first)
     }
-
-    fn and(self, other: Self) -> Self {
-        Self {
-            count: self.count.saturating_add(other.count),
-            first: self.first.min(other.first),
-            last: self.last.max(other.last),
-        }
-    }
 }
 
 /// The kernel's evidence about one mount.
@@ -88,7 +161,13 @@ pub struct KernelWindow {
 impl KernelWindow {
     /// Adds errors. Those that a good probe has already answered, and those older than the window, count no
     /// more; `false` then.
-    pub fn add(&mut self, kind: (ErrnoClass, Group), at: Monotonic, count: u64, span: Span) -> bool {
+    pub fn add(
+        &mut self,
+        kind: (ErrnoClass, Group),
+        at: Monotonic,
+        (counter, count): (Counter, u64),
+        span: Span,
+    ) -> bool {
         let at = at.min(span.now);
         let is_old = span.now.since(at) >= span.window;
         if is_old || self.disproved.get(&kind.1).is_some_and(|until| at <= *until) {
@@ -97,13 +176,11 @@ impl KernelWindow {
         self.expire(span);
         let number = at.since_boot().as_nanos() / (span.window / CELLS).as_nanos().max(1);
         let cells = self.cells.entry(kind).or_default();
+        let mut new = Cell { number, first: at, last: at, counts: Counts::default() };
+        new.counts.add(counter, count);
         match cells.iter_mut().find(|cell| cell.number == number) {
-            Some(cell) => {
-                cell.first = cell.first.min(at);
-                cell.last = cell.last.max(at);
-                cell.count = cell.count.saturating_add(count);
-            }
-            None => cells.push(Cell { number, first: at, last: at, count }),
+            Some(cell) => *cell = cell.and(new),
+            None => cells.push(new),
         }
         true
     }
@@ -136,8 +213,9 @@ impl KernelWindow {
             .filter(|((other, group), _)| *other == class && wanted(*group))
             .flat_map(|(_, cells)| cells)
             .filter(|cell| span.now.since(cell.last) < span.window)
-            .map(|cell| Tally { count: cell.count, first: cell.first, last: cell.last })
-            .reduce(Tally::and)
+            .copied()
+            .reduce(Cell::and)
+            .map(|cell| Tally { count: cell.counts.largest(), first: cell.first, last: cell.last })
     }
 
     /// When the next errors leave the window.

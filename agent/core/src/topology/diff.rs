@@ -24,7 +24,9 @@ pub fn changed<'a>(old: &'a MountTable, new: &'a MountTable) -> Vec<&'a Mount> {
             Ordering::Greater => changed.extend(after.next()),
             Ordering::Equal => {
                 let (was, is) = (before.next(), after.next());
-                if was != is {
+                // Lines that stayed are often the same object in both tables.
+                let is_same = was.zip(is).is_some_and(|(was, is)| core::ptr::eq(was, is));
+                if !is_same && was != is {
                     changed.extend(was);
                     changed.extend(is);
                 }

@@ -6,6 +6,7 @@ use alloc::{format, vec};
 fn mount(id: u32, parent: u32, path: &str) -> Mount {
     Mount {
         id: MountId(id),
+        unique: None,
         parent: MountId(parent),
         superblock: SuperblockId { major: 0, minor: id },
         root: BytePath::from("/"),

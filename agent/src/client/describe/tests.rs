@@ -29,10 +29,13 @@ Evidence
   last good probe   2026-01-31T11:56:40Z, 3m20s ago
   last probe        2026-01-31T11:59:58Z, 2s ago, took 12ms
                     asking for the attributes of the root failed with ESTALE
+  file system says  read-only after an error, seen by mount table since 2026-01-31T11:56:40Z, 3m20s ago
+                    errors found (3 until 11:56:47Z), seen by sysfs since 2026-01-31T11:56:41Z, 3m19s ago
   errors            3 × EIO on writeback, counted by fanotify
                     12 × ESTALE on read, counted by bpf
                     2 × ESTALE on stat, counted by probe
   met by            postgres (process 4242), ESTALE on read, 11:56:47Z
+                      in cgroup /system.slice/postgresql.service, mount namespace 4026532700
                     tar (process 77), ESTALE on read, 11:56:46Z
 
 Repair
@@ -63,6 +66,11 @@ fn a_hung_volume_says_what_is_stuck_and_how_to_have_it_repaired() {
     let text = described("scratch");
     assert!(text.contains("  last good probe   never since the agent started\n"), "{text}");
     assert!(text.contains("  stuck             a probe has not come back for 48s\n"), "{text}");
+    let waiting = "  waiting           postgres (process 4243), pread64 for 1m00s, state D
+                      in cgroup /system.slice/postgresql.service, mount namespace 4026532700
+                    tar (process 77, thread 78), statx for 50s, state S
+                    and 1 more\n";
+    assert!(text.contains(waiting), "{text}");
     assert!(text.contains("  stack             2 mounts at this place; the topmost is judged\n"), "{text}");
     assert!(text.contains("mountie probe scratch\n"), "{text}");
 }

@@ -71,6 +71,7 @@ fn every_overriding_key_takes_effect() {
         ("MOUNTIE_AGENT_MOUNT_NAMESPACE", "self"),
         ("MOUNTIE_AGENT_LOG_FORMAT", "json"),
         ("MOUNTIE_KERNEL_FAMILY", "sys_exit"),
+        ("MOUNTIE_KERNEL_BTF", "/boot/btf"),
         ("MOUNTIE_DEFAULTS_MODE", "off"),
         ("MOUNTIE_DEFAULTS_INTERVAL", "500ms"),
         ("MOUNTIE_DEFAULTS_DEADLINE", "400ms"),
@@ -80,7 +81,7 @@ fn every_overriding_key_takes_effect() {
     assert_eq!(variables.len(), environment::SETTINGS.len());
     let config = Config::load(&sample.sources(&variables, &[])).unwrap();
     let file = "[agent]\nlisten = \"[::1]:1\"\nsocket = \"/s/mountie.sock\"\nstate_dir = \"/state\"\n\
-                mount_namespace = \"self\"\nlog_format = \"json\"\n[kernel]\nfamily = \"sys_exit\"\n\
+                mount_namespace = \"self\"\nlog_format = \"json\"\n[kernel]\nfamily = \"sys_exit\"\nbtf = \"/boot/btf\"\n\
                 [defaults]\nmode = \"off\"\ninterval = \"500ms\"\ndeadline = \"400ms\"\nfailures = 7\n\
                 [discovery]\nenabled = false";
     assert_eq!(config, accepted(file));

@@ -106,6 +106,7 @@ fn config() -> impl Strategy<Value = Config> {
             }
             config.agent.log_format = if json { LogFormat::Json } else { LogFormat::Text };
             config.kernel.family = family;
+            config.kernel.btf = PathBuf::from(format!("{directory}/btf"));
             config.policy.stage_root = BytePath::from(format!("{directory}/stage").as_str());
             config.policy.defaults = defaults;
             config.policy.discovery = Discovery { enabled, include, exclude };

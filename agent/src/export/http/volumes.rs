@@ -96,7 +96,7 @@ fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Option<&'a VolumeStatus> {
 }
 
 fn answer(status: StatusCode, snapshot: &Snapshot, volume: &VolumeStatus, error: Option<String>) -> Response {
-    let volume = VolumeView::new(volume, snapshot.clock());
+    let volume = VolumeView::new(volume, snapshot);
     (status, Json(VolumeAnswer { at: snapshot.timestamp(), volume, error })).into_response()
 }
 

@@ -62,6 +62,9 @@ impl Scrape<'_> {
     fn family(&self, text: &mut Text, row: &Row) {
         let snapshot = self.snapshot;
         match row.family {
+            Family::BlockedTasks => {
+                self.each(|id, volume| text.sample(row, &[("volume", id)], volume.blocked_count));
+            }
             Family::BuildInfo => text.sample(row, &[("version", env!("CARGO_PKG_VERSION"))], 1),
             Family::EbpfRecordsDropped => text.sample(row, &[], snapshot.records_dropped),
             Family::MountEventsDropped => text.sample(row, &[], snapshot.mount_events_dropped),

@@ -36,6 +36,7 @@ pub enum Stability {
 /// The family of a row, for whoever fills it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
+    BlockedTasks,
     BuildInfo,
     DetectionSeconds,
     EbpfRecordsDropped,
@@ -96,6 +97,13 @@ const INTERNAL_GAUGE: (Kind, Stability) = (Kind::Gauge, Stability::Internal);
 
 /// Every metric.
 pub const TABLE: &[Row] = &[
+    row(
+        Family::BlockedTasks,
+        "mountie_blocked_tasks",
+        STABLE_GAUGE,
+        &["volume"],
+        "Tasks that wait in a system call on the volume, in the same call since an earlier census.",
+    ),
     row(
         Family::BuildInfo,
         "mountie_build_info",

@@ -98,6 +98,8 @@ fn the_state_is_one_of_seven_and_the_reason_one_of_thirteen() {
 fn facts_of_the_snapshot_are_shown() {
     let series = scrape(&Metrics::new().unwrap(), &sample_snapshot());
     assert_eq!(value(&series, "probe_stuck_seconds", &[("volume", "scratch")]), Some(48.0));
+    assert_eq!(value(&series, "blocked_tasks", &[("volume", "scratch")]), Some(3.0));
+    assert_eq!(value(&series, "blocked_tasks", &[("volume", "backup")]), Some(0.0));
     assert_eq!(value(&series, "mount_stack_depth", &[("volume", "scratch")]), Some(2.0));
     assert_eq!(
         value(&series, "volume_last_ok_timestamp_seconds", &[("volume", "models")]),

@@ -31,6 +31,9 @@ pub struct Privilege {
     pub held: bool,
     /// What is off without it.
     pub needed_for: String,
+    /// Whether that is really off on this host: the privilege is not held and nothing stands in for it.
+    #[serde(default)]
+    pub missed: bool,
 }
 
 /// Everything that `doctor` shows.
@@ -77,7 +80,7 @@ pub enum SourceWord {
 pub struct ProgramView {
     /// Its name.
     pub program: String,
-    /// `sys_exit`, `fexit` or `always`.
+    /// `sys_exit`, `fexit`, `always` or `extra`.
     pub family: String,
     /// Where it attaches.
     pub hook: String,
@@ -98,6 +101,10 @@ pub enum ProgramWord {
     Attached,
     /// Not wanted.
     NotChosen,
+    /// Attached once its module is loaded.
+    Waits,
+    /// Programs of another family do its work.
+    NotNeeded,
     /// Wanted and refused.
     Failed,
 }
@@ -125,6 +132,11 @@ impl DoctorReport {
         }
     }
 
+    /// The privileges whose absence costs something here.
+    pub fn missed_privileges(&self) -> impl Iterator<Item = &Privilege> {
+        self.host.privileges.iter().filter(|privilege| privilege.missed)
+    }
+
     /// Whether at least one source works.
     #[must_use]
     pub fn has_a_source(&self) -> bool {
@@ -148,7 +160,9 @@ impl ProgramView {
     fn new(program: &ProgramStatus) -> Self {
         let (state, reason) = match &program.state {
             ProgramState::Attached => (ProgramWord::Attached, None),
+            ProgramState::Covered(by) => (ProgramWord::NotNeeded, Some(format!("covered by {by}"))),
             ProgramState::NotChosen(reason) => (ProgramWord::NotChosen, Some(reason.clone())),
+            ProgramState::Waits(reason) => (ProgramWord::Waits, Some(reason.clone())),
             ProgramState::Failed(reason) => (ProgramWord::Failed, Some(reason.clone())),
         };
         Self {

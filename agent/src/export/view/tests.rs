@@ -3,6 +3,7 @@
 use super::super::sample::{sample_host, sample_snapshot};
 use super::doctor::{DoctorReport, SourceWord};
 use super::{EventList, VolumeAnswer, VolumeList};
+use crate::sensor::SourceName;
 
 #[test]
 fn a_sick_volume_is_shown_with_everything_that_is_known() {
@@ -64,7 +65,7 @@ fn the_doctor_names_every_source_even_one_that_never_reported() {
     let mut snapshot = sample_snapshot();
     snapshot.sources.clear();
     let report = DoctorReport::of_agent(&sample_host(), &snapshot);
-    assert_eq!(report.sources.len(), 4);
+    assert_eq!(report.sources.len(), SourceName::ALL.len());
     assert!(report.sources.iter().all(|source| source.state == SourceWord::Off));
     assert!(!report.has_a_source());
 }

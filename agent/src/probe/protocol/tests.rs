@@ -24,9 +24,11 @@ fn any_sentinel() -> impl Strategy<Value = Sentinel> {
 
 fn any_request() -> impl Strategy<Value = Request> {
     let sentinel = proptest::option::of(any_sentinel());
-    (any::<Vec<u8>>(), any_superblock(), any::<u32>(), any::<String>(), sentinel, any::<bool>()).prop_map(
-        |(path, superblock, mount_id, fstype, sentinel, write)| Request {
+    let paths = any::<[Vec<u8>; 2]>();
+    (paths, any_superblock(), any::<u32>(), any::<String>(), sentinel, any::<bool>()).prop_map(
+        |([path, root], superblock, mount_id, fstype, sentinel, write)| Request {
             mountpoint: BytePath::new(path),
+            root: BytePath::new(root),
             superblock,
             mount_id: MountId(mount_id),
             fstype,
@@ -117,6 +119,7 @@ fn a_path_that_is_not_utf8_arrives_unchanged() {
         mountpoint: BytePath::new(*b"/mnt/caf\xe9\n\\"),
         superblock: SuperblockId { major: 0, minor: 1_048_575 },
         mount_id: MountId(7),
+        root: BytePath::new(*b"/caf\xe9"),
         fstype: String::from("fuse.sshfs"),
         sentinel: Some(Sentinel { path: BytePath::new(*b"\xff"), content: Some(vec![0, 255]) }),
         write: false,

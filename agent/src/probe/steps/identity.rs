@@ -116,6 +116,7 @@ mod tests {
             mountpoint: BytePath::from("/mnt/a"),
             superblock: DISK,
             mount_id: MountId(455),
+            root: BytePath::from("/"),
             fstype: String::from(fstype),
             sentinel: None,
             write: false,

@@ -103,6 +103,7 @@ fn a_path_that_is_not_there_is_no_evidence() {
         mountpoint: BytePath::from("/proc/no/such/place"),
         superblock: SuperblockId { major: 0, minor: 1 },
         mount_id: MountId(1),
+        root: BytePath::from("/"),
         fstype: String::from("nfs4"),
         sentinel: None,
         write: false,

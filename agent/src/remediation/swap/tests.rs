@@ -17,6 +17,7 @@ fn stack(superblocks: &[SuperblockId]) -> Vec<Mount> {
         let id = u32::try_from(at).unwrap() + 10;
         Mount {
             id: MountId(id),
+            unique: None,
             parent: MountId(id - 1),
             superblock: *superblock,
             root: BytePath::from("/"),

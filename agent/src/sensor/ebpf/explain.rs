@@ -7,6 +7,7 @@ use agent_core::errno::Errno;
 
 use super::programs::Attachment;
 use crate::kernel::KernelSupport;
+use crate::kernel::capability::Capability;
 
 /// The whole chain of an error as one line, then what it means here.
 #[must_use]
@@ -18,10 +19,20 @@ pub(super) fn explain(
     let Some(number) = os_error(error) else {
         return chain(error);
     };
-    let errno = u16::try_from(number).map_or_else(|_| format!("errno {number}"), |n| Errno(n).to_string());
+    let errno = name(number);
     match meaning(number, attachment, support) {
         Some(meaning) => format!("{errno}: {meaning}"),
         None => format!("{errno}: {}", chain(error)),
+    }
+}
+
+/// The name of an error, also of one that no volume is judged by.
+fn name(number: i32) -> String {
+    match nix::errno::Errno::from_raw(number) {
+        // Kernel-internal numbers have names in the core alone.
+        nix::errno::Errno::UnknownErrno => u16::try_from(number)
+            .map_or_else(|_| format!("errno {number}"), |number| Errno(number).to_string()),
+        known => format!("{known:?}"),
     }
 }
 
@@ -33,7 +44,14 @@ fn meaning(number: i32, attachment: Attachment, support: &KernelSupport) -> Opti
         libc::ENOENT => "this kernel has no such hook",
         libc::ENOMEM => "no memory: before 5.11 raise RLIMIT_MEMLOCK or grant CAP_SYS_RESOURCE",
         libc::EBUSY => "another program holds this hook",
+        libc::ENOSYS if support.seccomp == Some(true) => {
+            "a seccomp filter refuses the bpf system call: allow it"
+        }
         libc::ENOSYS => "this kernel has no bpf system call",
+        // A helper that the kernel does not hand out is an invalid call to its verifier.
+        libc::EINVAL if support.lockdown.as_deref() == Some("confidentiality") => {
+            "programs may not read kernel memory (lockdown: confidentiality)"
+        }
         _ => return None,
     };
     Some(text.to_owned())
@@ -43,14 +61,27 @@ fn refused(attachment: Attachment, support: &KernelSupport) -> String {
     if let Some(missing) = support.capabilities.and_then(|set| set.missing_for_programs()) {
         return format!("{} is missing", missing.name());
     }
+    if support.user_namespace == Some(true) {
+        return "capabilities of a user namespace do not count: run in the first one".to_owned();
+    }
+    if support.misses(Capability::SysResource) {
+        return "no memory may be locked: before 5.11 raise RLIMIT_MEMLOCK or grant CAP_SYS_RESOURCE"
+            .to_owned();
+    }
+    let filter = if support.seccomp == Some(true) { "a seccomp filter, " } else { "" };
     let lockdown = match support.lockdown.as_deref() {
         None | Some("none") => String::new(),
         Some(mode) => format!(" (lockdown: {mode})"),
     };
     match attachment {
-        Attachment::FunctionExit => format!("trampolines are refused on this kernel{lockdown}"),
-        Attachment::RawTracepoint | Attachment::RunOnce => {
-            format!("refused by the kernel or a security policy{lockdown}")
+        Attachment::FunctionExit
+        | Attachment::FunctionEntry
+        | Attachment::CallExit
+        | Attachment::PlaceExit(_) => {
+            format!("trampolines are refused on this kernel{lockdown}")
+        }
+        Attachment::RawTracepoint | Attachment::RunOnce | Attachment::Iterator => {
+            format!("refused by {filter}the kernel or a security policy{lockdown}")
         }
     }
 }
@@ -99,6 +130,8 @@ mod tests {
             release: String::new(),
             capabilities: Capabilities::from_status(&format!("CapEff:\t{capabilities}\n")),
             lockdown: lockdown.map(str::to_owned),
+            user_namespace: Some(false),
+            seccomp: Some(false),
         }
     }
 
@@ -114,6 +147,40 @@ mod tests {
         let error = io::Error::from_raw_os_error(libc::EPERM);
         let text = explain(&error, Attachment::FunctionExit, &support("200000", Some("integrity")));
         assert_eq!(text, "EPERM: trampolines are refused on this kernel (lockdown: integrity)");
+    }
+
+    #[test]
+    fn a_refusal_in_a_container_names_what_stands_in_the_way() {
+        let error = io::Error::from_raw_os_error(libc::EPERM);
+        let mut inside = support("200000", None);
+        inside.seccomp = Some(true);
+        let text = explain(&error, Attachment::RawTracepoint, &inside);
+        assert_eq!(text, "EPERM: refused by a seccomp filter, the kernel or a security policy");
+        inside.user_namespace = Some(true);
+        assert!(explain(&error, Attachment::RawTracepoint, &inside).contains("user namespace"));
+        let absent = io::Error::from_raw_os_error(libc::ENOSYS);
+        assert!(explain(&absent, Attachment::RawTracepoint, &inside).contains("seccomp"));
+    }
+
+    #[test]
+    fn a_limit_on_locked_memory_is_told_on_old_kernels_only() {
+        let error = io::Error::from_raw_os_error(libc::EPERM);
+        let mut old = support("200000", None);
+        old.release = "5.10.0-46-amd64".to_owned();
+        assert!(explain(&error, Attachment::RawTracepoint, &old).contains("RLIMIT_MEMLOCK"));
+        old.release = "6.1.0".to_owned();
+        assert!(!explain(&error, Attachment::RawTracepoint, &old).contains("RLIMIT_MEMLOCK"));
+    }
+
+    #[test]
+    fn a_helper_that_lockdown_withholds_is_told_as_lockdown() {
+        let error = io::Error::from_raw_os_error(libc::EINVAL);
+        for attachment in [Attachment::RawTracepoint, Attachment::Iterator] {
+            let text = explain(&error, attachment, &support("200000", Some("confidentiality")));
+            assert_eq!(text, "EINVAL: programs may not read kernel memory (lockdown: confidentiality)");
+        }
+        let text = explain(&error, Attachment::Iterator, &support("200000", None));
+        assert!(text.starts_with("EINVAL: ") && !text.contains("bpf_task_pt_regs"), "{text}");
     }
 
     #[test]

@@ -1,28 +1,31 @@
 //! The kernel's maps as this side holds them.
 
+use std::collections::BTreeMap;
+
 use agent_common::key::{NameBytes, NameValue};
 use agent_common::names;
-use agent_common::settings::{MAX_NAMES, MAX_TRACKED};
+use agent_common::settings::{LowerDevice, MAX_LOWER, MAX_NAMES, MAX_TRACKED};
 use aya::Ebpf;
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap, RingBuf};
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuHashMap, RingBuf};
 
 use super::counters::Counters;
 use super::loader::is_full;
+use super::losses::Losses;
 use super::places::{Places, trie_key};
 
 /// The maps, taken out of the object.
 pub(super) struct Maps {
-    /// What is left of the object: the programs and their links.
-    pub ebpf: Ebpf,
     /// Records.
     pub records: RingBuf<MapData>,
     /// What was lost.
-    pub lost: PerCpuArray<MapData, u64>,
+    pub losses: Losses,
     /// Counters.
     pub counters: Counters,
     /// What is tracked.
     pub places: KernelPlaces,
+    /// What lies below it.
+    pub lower: KernelLower,
 }
 
 /// Why a map could not be taken.
@@ -46,14 +49,15 @@ impl Maps {
     ///
     /// # Errors
     /// When the object was built from other sources.
-    pub(super) fn take(mut ebpf: Ebpf) -> Result<Self, TakeError> {
-        let records = typed(&mut ebpf, names::RECORDS)?;
-        let lost = typed(&mut ebpf, names::DROPPED)?;
-        let counters: PerCpuHashMap<_, _, _> = typed(&mut ebpf, names::COUNTERS)?;
-        let superblocks = typed(&mut ebpf, names::TRACKED)?;
-        let trie = typed(&mut ebpf, names::NAMES)?;
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, TakeError> {
+        let records = typed(ebpf, names::RECORDS)?;
+        let losses = Losses::new(typed(ebpf, names::DROPPED)?, typed(ebpf, names::WINDOW)?);
+        let counters: PerCpuHashMap<_, _, _> = typed(ebpf, names::COUNTERS)?;
+        let superblocks = typed(ebpf, names::TRACKED)?;
+        let trie = typed(ebpf, names::NAMES)?;
         let places = KernelPlaces { superblocks, trie, applied: Places::default() };
-        Ok(Self { ebpf, records, lost, counters: Counters::new(counters), places })
+        let lower = KernelLower { map: typed(ebpf, names::LOWER)?, applied: BTreeMap::new() };
+        Ok(Self { records, losses, counters: Counters::new(counters), places, lower })
     }
 }
 
@@ -105,6 +109,36 @@ impl KernelPlaces {
             match result {
                 Ok(()) => drop(applied.names.insert(name.clone(), *value)),
                 Err(error) => note("mount point", MAX_NAMES, &error),
+            }
+        }
+        self.applied = applied;
+        problem
+    }
+}
+
+/// Devices below tracked superblocks in the kernel.
+pub(super) struct KernelLower {
+    map: HashMap<MapData, u32, LowerDevice>,
+    applied: BTreeMap<u32, LowerDevice>,
+}
+
+impl KernelLower {
+    /// Changes what differs from the last time. What could not be put in is told in words.
+    pub(super) fn apply(&mut self, wanted: &BTreeMap<u32, LowerDevice>) -> Option<String> {
+        let mut problem = None;
+        for gone in self.applied.keys().filter(|device| !wanted.contains_key(device)) {
+            let _ = self.map.remove(gone);
+        }
+        let mut applied = BTreeMap::new();
+        for (device, row) in wanted {
+            let same = self.applied.get(device) == Some(row);
+            match if same { Ok(()) } else { self.map.insert(device, row, 0) } {
+                Ok(()) => drop(applied.insert(*device, *row)),
+                Err(error) => {
+                    let full = is_full(&error);
+                    let cause = if full { format!("more than {MAX_LOWER}") } else { error.to_string() };
+                    problem.get_or_insert(format!("not every device below volumes is watched: {cause}"));
+                }
             }
         }
         self.applied = applied;

@@ -187,7 +187,7 @@ fn table_line(line: &[u8]) -> Option<(Vec<u8>, u32)> {
 }
 
 /// An absolute path without `.`, `..` and empty components, by text alone.
-fn normalise(path: &[u8]) -> Vec<u8> {
+pub(in crate::sensor) fn normalise(path: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in path.split(|byte| *byte == b'/') {
         match part {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_common::key::{NAME_BYTES, NameBytes, NameValue};
-use agent_common::settings::TRACKED_NESTED;
+use agent_common::settings::{TRACKED_NESTED, TRACKED_SUBVOLUMES};
 use agent_core::engine::Tracked;
+use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
 
 /// What is wanted in the kernel's maps.
@@ -17,13 +18,19 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Works out what to put where. `shadows` are the mount points that are not tracked.
+    /// Works out what to put where. `shadows` are the mount points that are not tracked, `subvolumes` the
+    /// superblocks whose roots are told apart by name.
     #[must_use]
-    pub(super) fn new(tracked: &[Tracked], shadows: &[BytePath]) -> Self {
+    pub(super) fn new(
+        tracked: &[Tracked],
+        shadows: &[BytePath],
+        subvolumes: &BTreeSet<SuperblockId>,
+    ) -> Self {
         let mut places = Self::default();
         for row in tracked {
             let s_dev = row.superblock.to_kernel();
-            places.superblocks.insert(s_dev, 0);
+            let flags = if subvolumes.contains(&row.superblock) { TRACKED_SUBVOLUMES } else { 0 };
+            places.superblocks.insert(s_dev, flags);
             let value = NameValue { root_ino: row.root_inode.unwrap_or(0), s_dev, reserved: 0 };
             places.names.insert(with_slash(row.mountpoint.as_bytes()), value);
         }
@@ -36,7 +43,7 @@ impl Places {
             let base = with_slash(row.mountpoint.as_bytes());
             for below in all.range(base.clone()..).take_while(|name| name.starts_with(&base)) {
                 if *below != base {
-                    places.superblocks.insert(row.superblock.to_kernel(), TRACKED_NESTED);
+                    *places.superblocks.entry(row.superblock.to_kernel()).or_default() |= TRACKED_NESTED;
                     places.names.entry(below.clone()).or_default();
                 }
             }
@@ -54,13 +61,13 @@ impl Places {
 }
 
 /// Every prefix that ends with a slash, the longest first.
-pub(super) fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(in crate::sensor) fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     (1..=path.len()).rev().filter_map(|end| path.get(..end)).filter(|prefix| prefix.ends_with(b"/"))
 }
 
 /// The name with exactly one slash at its end.
 #[must_use]
-pub(super) fn with_slash(path: &[u8]) -> Vec<u8> {
+pub(in crate::sensor) fn with_slash(path: &[u8]) -> Vec<u8> {
     let mut bytes = path.to_vec();
     while bytes.ends_with(b"/") {
         bytes.pop();
@@ -79,8 +86,6 @@ pub(super) fn trie_key(name: &[u8]) -> Option<(u32, NameBytes)> {
 
 #[cfg(test)]
 mod tests {
-    use agent_core::id::SuperblockId;
-
     use super::*;
 
     fn tracked(minor: u32, mountpoint: &str) -> Tracked {
@@ -93,7 +98,7 @@ mod tests {
 
     #[test]
     fn whole_components_match_and_the_longest_wins() {
-        let places = Places::new(&[tracked(1, "/mnt/a"), tracked(2, "/mnt/a/b")], &[]);
+        let places = Places::new(&[tracked(1, "/mnt/a"), tracked(2, "/mnt/a/b")], &[], &BTreeSet::new());
         assert_eq!(places.find(b"/mnt/a"), Some((1, 1)));
         assert_eq!(places.find(b"/mnt/a/"), Some((1, 1)));
         assert_eq!(places.find(b"/mnt/a/x"), Some((1, 1)));
@@ -105,15 +110,24 @@ mod tests {
     #[test]
     fn an_untracked_mount_below_is_not_its_parent() {
         let shadows = [BytePath::from("/mnt/a/tmp"), BytePath::from("/elsewhere")];
-        let places = Places::new(&[tracked(1, "/mnt/a")], &shadows);
+        let places = Places::new(&[tracked(1, "/mnt/a")], &shadows, &BTreeSet::new());
         assert_eq!(places.find(b"/mnt/a/tmp/x"), None);
         assert_eq!(places.find(b"/mnt/a/tmpx"), Some((1, 1)));
         assert!(!places.names.contains_key(b"/elsewhere/".as_slice()));
     }
 
     #[test]
+    fn a_superblock_of_subvolumes_keeps_its_flag_when_mounts_lie_below() {
+        let one = tracked(1, "/mnt/a");
+        let subvolumes = BTreeSet::from([one.superblock]);
+        let places = Places::new(&[one, tracked(2, "/mnt/a/b")], &[], &subvolumes);
+        let both = TRACKED_NESTED | TRACKED_SUBVOLUMES;
+        assert_eq!(places.superblocks, BTreeMap::from([(1, both), (2, 0)]));
+    }
+
+    #[test]
     fn the_root_matches_everything_absolute() {
-        let places = Places::new(&[tracked(1, "/")], &[]);
+        let places = Places::new(&[tracked(1, "/")], &[], &BTreeSet::new());
         assert_eq!(places.find(b"/etc/passwd"), Some((1, 1)));
         assert_eq!(places.names.keys().next().unwrap(), b"/");
     }

@@ -3,34 +3,40 @@
 //! A record wakes it; the counters carry the truth. What the event loop has no room for is kept: a counter's
 //! growth is passed on at the next reading, a record is counted as lost.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use agent_common::decode::{Record, decode};
-use agent_common::settings::dropped;
-use agent_core::path::BytePath;
+use agent_core::id::SuperblockId;
 use agent_core::time::Monotonic;
-use aya::Ebpf;
-use aya::maps::{MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{MapData, MapError, RingBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::counters::Counters;
-use super::maps::{KernelPlaces, Maps};
+use super::loader::Loaded;
+use super::loader::attacher::Attacher;
+use super::losses::{Cause, Losses};
+use super::maps::{KernelLower, KernelPlaces, Maps};
 use super::names::Names;
 use super::places::Places;
-use super::{Command, decode as observations};
-use crate::sensor::{SensorEvent, SourceName, SourceState};
+use super::stacks::Stacks;
+use super::{Command, Watched, decode as observations};
+use crate::sensor::{ProgramStatus, SensorEvent, SourceName, SourceState};
 use crate::sys::clock;
 
 /// Counters are read at least this often.
 const IDLE: Duration = Duration::from_secs(1);
 /// And at most this often, however many records come.
 const BUSY: Duration = Duration::from_millis(20);
+/// Modules and stacks of devices are looked at again after this, also when nothing else has changed.
+const SLOW: Duration = Duration::from_mins(1);
 /// Records taken before looking at anything else.
 const BATCH: usize = 256;
 
@@ -41,14 +47,20 @@ struct Condition {
     attached: SourceState,
     /// What could not be put into the maps at the last change.
     places: Option<String>,
+    /// What of the devices below could not.
+    lower: Option<String>,
     /// What could not be read the last time.
     reading: Option<String>,
+    /// What goes on being lost.
+    losing: Option<String>,
 }
 
 impl Condition {
     /// The worst of it.
     fn state(&self) -> SourceState {
-        match self.reading.as_ref().or(self.places.as_ref()) {
+        let worst =
+            [&self.reading, &self.losing, &self.places, &self.lower].into_iter().find_map(Option::as_ref);
+        match worst {
             Some(reason) => SourceState::Degraded(reason.clone()),
             None => self.attached.clone(),
         }
@@ -57,13 +69,16 @@ impl Condition {
 
 /// Everything the thread owns.
 pub(super) struct Reader {
-    /// Keeps programs and links alive.
-    _ebpf: Ebpf,
+    /// Keeps programs and links alive, and attaches those of modules when these are loaded.
+    attacher: Attacher,
     records: RingBuf<MapData>,
-    lost: PerCpuArray<MapData, u64>,
+    losses: Losses,
     counters: Counters,
     kernel_places: KernelPlaces,
+    kernel_lower: KernelLower,
     places: Places,
+    watched: Watched,
+    stacks: Stacks,
     names: Names,
     events: Sender<SensorEvent>,
     commands: Receiver<Command>,
@@ -71,39 +86,40 @@ pub(super) struct Reader {
     condition: Condition,
     /// What was last said about this source; at first by its start.
     reported: Option<SourceState>,
-    /// Lost in the kernel, as far as passed on.
-    lost_known: u64,
-    /// Lost here, not passed on yet.
-    lost_here: u64,
+    untold: Untold,
     read_at: Monotonic,
+    slow_at: Monotonic,
     closed: bool,
 }
 
 impl Reader {
     /// Puts it together; nothing runs yet.
     pub(super) fn new(
-        maps: Maps,
+        (maps, loaded): (Maps, Loaded),
         names: Names,
         events: Sender<SensorEvent>,
         link: Link,
-        state: SourceState,
     ) -> Self {
+        let state = loaded.state;
         Self {
-            _ebpf: maps.ebpf,
+            attacher: loaded.attacher,
             records: maps.records,
-            lost: maps.lost,
+            losses: maps.losses,
             counters: maps.counters,
             kernel_places: maps.places,
+            kernel_lower: maps.lower,
             places: Places::default(),
+            watched: Watched::default(),
+            stacks: Stacks::default(),
             names,
             events,
             commands: link.commands,
             wake: link.wake,
             reported: Some(state.clone()),
-            condition: Condition { attached: state, places: None, reading: None },
-            lost_known: 0,
-            lost_here: 0,
+            untold: Untold::default(),
+            condition: Condition { attached: state, places: None, lower: None, reading: None, losing: None },
             read_at: Monotonic::default(),
+            slow_at: clock::now(),
             closed: false,
         }
     }
@@ -121,6 +137,10 @@ impl Reader {
             if age >= IDLE || (counters_due && age >= BUSY) {
                 self.read_counters();
                 counters_due = false;
+            }
+            if clock::now().since(self.slow_at) >= SLOW {
+                self.slow_at = clock::now();
+                self.look_below(Stacks::follow_all);
             }
         }
         self.take_records();
@@ -143,26 +163,26 @@ impl Reader {
 
     /// Carries out commands; false means stop.
     fn obey(&mut self) -> bool {
-        let mut latest: Option<(Vec<agent_core::engine::Tracked>, Vec<BytePath>)> = None;
+        // Before the commands: one that comes meanwhile wakes the next wait. Non-blocking; an error says that it was
+        // empty.
+        let _ = self.wake.read();
+        let mut latest: Option<Watched> = None;
         let goes_on = loop {
             match self.commands.try_recv() {
-                Ok(Command::Track { tracked, shadows }) => latest = Some((tracked, shadows)),
+                Ok(Command::Track(watched)) => latest = Some(watched),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => break false,
                 Err(TryRecvError::Empty) => break true,
             }
         };
-        // Non-blocking; an error says that it was empty.
-        let _ = self.wake.read();
-        if let Some((tracked, shadows)) = latest {
-            self.track(Places::new(&tracked, &shadows));
+        if let Some(watched) = latest.filter(|watched| *watched != self.watched) {
+            self.track(watched);
         }
         goes_on
     }
 
-    fn track(&mut self, places: Places) {
-        if places == self.places {
-            return;
-        }
+    fn track(&mut self, watched: Watched) {
+        let places = Places::new(&watched.tracked, &watched.shadows, &watched.subvolumes);
+        self.watched = watched;
         // What was counted for superblocks that go away is passed on first.
         self.read_counters();
         self.condition.places = self.kernel_places.apply(&places);
@@ -174,11 +194,28 @@ impl Reader {
         // Said also when nothing has changed: from here on the new set is watched.
         self.reported = None;
         self.report();
+        // Afterwards, since programs of a module that has come may take seconds to verify.
+        self.look_below(Stacks::follow_new);
+    }
+
+    /// Looks at what lies below the tracked mounts and tells nobody when it changes: devices, and modules.
+    fn look_below(&mut self, look: Look) {
+        let superblocks: BTreeSet<SuperblockId> =
+            self.watched.tracked.iter().map(|tracked| tracked.superblock).collect();
+        look(&mut self.stacks, Path::new("/sys"), &superblocks, &self.watched.sources);
+        self.condition.lower = self.kernel_lower.apply(&self.stacks.rows());
+        self.untold.add(self.attacher.retry());
+        self.tell_programs();
+    }
+
+    fn tell_programs(&mut self) {
+        let (events, closed) = (&self.events, &mut self.closed);
+        self.untold.tell(|status| try_send(events, SensorEvent::Program(status), closed));
     }
 
     /// Passes on what the ring buffer holds; whether there was anything.
     fn take_records(&mut self) -> bool {
-        let mut any = false;
+        let (mut any, mut lost) = (false, 0);
         for _ in 0..BATCH {
             let record = match self.records.next() {
                 Some(item) => decode(&item),
@@ -187,26 +224,31 @@ impl Reader {
             any = true;
             let event = match record {
                 Ok(Record::Error(record)) => Some(observations::first(&record)),
-                Ok(Record::Name(record)) => self
-                    .names
-                    .place(clock::now(), &record, &self.places)
-                    .map(|key| observations::placed(&record.header, &record.who, &key)),
+                Ok(Record::Name(record)) => {
+                    let now = clock::now();
+                    let place = self.names.place(now, &record, &self.places);
+                    if place.is_some() {
+                        self.losses.ledger.placed(record.who.tgid, now);
+                    }
+                    place.map(|key| observations::placed(&record.header, &record.who, &key))
+                }
                 Ok(Record::Unknown { kind }) => {
                     tracing::debug!(kind, "Record of an unknown kind skipped");
                     None
                 }
                 Err(error) => {
                     tracing::debug!(%error, "Record skipped");
-                    self.lost_here += 1;
+                    lost += 1;
                     None
                 }
             };
             if let Some(errors) = event
                 && !self.send(SensorEvent::Kernel(errors))
             {
-                self.lost_here += 1;
+                lost += 1;
             }
         }
+        self.losses.ledger.add(Cause::Here, lost, clock::now());
         any
     }
 
@@ -214,28 +256,19 @@ impl Reader {
         self.read_at = clock::now();
         let (events, closed) = (&self.events, &mut self.closed);
         let counters = self.counters.read(|errors| try_send(events, SensorEvent::Kernel(errors), closed));
-        let lost = self.lost_in_kernel();
-        if let Ok(total) = lost {
-            let records = total.saturating_sub(self.lost_known) + self.lost_here;
-            if records > 0 && self.send(SensorEvent::Dropped { records, mount_events: 0 }) {
-                self.lost_known = total;
-                self.lost_here = 0;
-            }
+        let lost = self.losses.read(self.read_at);
+        let records = self.losses.ledger.pending();
+        if records > 0 && self.send(SensorEvent::Dropped { records, mount_events: 0 }) {
+            self.losses.ledger.passed_on();
         }
+        self.condition.losing = self.losses.ledger.told(self.read_at);
         let unreadable = |what: &str, error: MapError| format!("{what} cannot be read: {error}");
         self.condition.reading = counters
             .map_err(|error| unreadable("the counters", error))
             .and(lost.map_err(|error| unreadable("the count of lost records", error)))
             .err();
         self.report();
-    }
-
-    fn lost_in_kernel(&self) -> Result<u64, MapError> {
-        let mut total = 0u64;
-        for row in 0..dropped::ROWS {
-            total = self.lost.get(&row, 0)?.iter().fold(total, |sum, share| sum.wrapping_add(*share));
-        }
-        Ok(total)
+        self.tell_programs();
     }
 
     /// Says how this source does, when that has changed. What finds no room is said at the next reading.
@@ -250,6 +283,28 @@ impl Reader {
 
     fn send(&mut self, event: SensorEvent) -> bool {
         try_send(&self.events, event, &mut self.closed)
+    }
+}
+
+/// A way to look below tracked superblocks.
+type Look = fn(&mut Stacks, &Path, &BTreeSet<SuperblockId>, &BTreeMap<SuperblockId, Vec<u8>>);
+
+/// States of programs that have not been told yet, the latest of each.
+#[derive(Debug, Default)]
+struct Untold(BTreeMap<&'static str, ProgramStatus>);
+
+impl Untold {
+    fn add(&mut self, statuses: Vec<ProgramStatus>) {
+        self.0.extend(statuses.into_iter().map(|status| (status.program, status)));
+    }
+
+    /// Tells as many as find room; the others stay.
+    fn tell(&mut self, mut send: impl FnMut(ProgramStatus) -> bool) {
+        while let Some(first) = self.0.first_entry()
+            && send(first.get().clone())
+        {
+            first.remove();
+        }
     }
 }
 
@@ -277,10 +332,39 @@ pub(super) struct Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sensor::ProgramState;
+
+    #[test]
+    fn a_program_that_found_no_room_is_told_the_next_time() {
+        let status = |program, state| ProgramStatus {
+            program,
+            family: "extra",
+            hook: program,
+            lost_without: "",
+            state,
+        };
+        let (sender, mut events) = tokio::sync::mpsc::channel(1);
+        let mut closed = false;
+        let mut untold = Untold::default();
+        untold.add(vec![
+            status("a", ProgramState::Attached),
+            status("b", ProgramState::Waits("for module b".to_owned())),
+        ]);
+        untold.tell(|status| try_send(&sender, SensorEvent::Program(status), &mut closed));
+        // Another state meanwhile takes the place of the one that was not told.
+        untold.add(vec![status("b", ProgramState::Attached)]);
+        let mut told = Vec::new();
+        while let Ok(SensorEvent::Program(status)) = events.try_recv() {
+            told.push((status.program, status.state));
+            untold.tell(|status| try_send(&sender, SensorEvent::Program(status), &mut closed));
+        }
+        assert_eq!(told, [("a", ProgramState::Attached), ("b", ProgramState::Attached)]);
+    }
 
     #[test]
     fn a_trouble_that_has_passed_is_no_longer_told() {
-        let mut condition = Condition { attached: SourceState::Running, places: None, reading: None };
+        let attached = SourceState::Running;
+        let mut condition = Condition { attached, places: None, lower: None, reading: None, losing: None };
         condition.places = Some("not every mount point".to_owned());
         condition.reading = Some("the counters".to_owned());
         assert_eq!(condition.state(), SourceState::Degraded("the counters".to_owned()));

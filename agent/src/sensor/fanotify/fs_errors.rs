@@ -291,11 +291,17 @@ impl Listener {
         let at = clock::now();
         // What could not be decoded is as good as lost.
         let mut lost = u64::from(batch.defect.is_some());
+        // Whose errors were lost is not known then: every file system with a mark may have had some.
+        let is_anyones = lost > 0 || batch.events.iter().any(Event::is_overflow);
         for event in batch.events {
             lost += self.handle(&event, at);
         }
         if lost > 0 {
             self.outbox.send(SensorEvent::Dropped { records: lost, mount_events: 0 });
+        }
+        let marked = if is_anyones { locked(&self.shared.ledger).all() } else { BTreeSet::new() };
+        if !marked.is_empty() {
+            self.outbox.send(SensorEvent::Look(marked));
         }
         Ok(())
     }
@@ -321,7 +327,7 @@ fn observed(superblock: SuperblockId, errors: Errors) -> SensorEvent {
         superblock,
         root_inode: None,
         errno: errors.error.errno,
-        op: Op::Other,
+        op: Op::Filesystem,
         count: u64::from(errors.error.count),
         at: errors.at,
         task: None,

@@ -54,6 +54,11 @@ impl Ledger {
         });
     }
 
+    /// Every superblock that has a mark.
+    pub(super) fn all(&self) -> BTreeSet<SuperblockId> {
+        self.owners.values().flatten().copied().collect()
+    }
+
     /// Whose errors these are. Without an owner they are held; the second value counts what was thrown away
     /// for that.
     pub(super) fn attribute(&mut self, fsid: Fsid, errors: Errors) -> (Vec<SuperblockId>, u64) {
@@ -118,6 +123,7 @@ mod tests {
         ledger.claim(Fsid(1), A, errors(0, 0).at);
         ledger.claim(Fsid(1), B, errors(0, 0).at);
         assert_eq!(ledger.attribute(Fsid(1), errors(1, 1)).0, [A, B]);
+        assert_eq!(ledger.all(), [A, B].into());
         ledger.forget(A);
         assert_eq!(ledger.attribute(Fsid(1), errors(1, 1)).0, [B]);
     }

@@ -96,6 +96,13 @@ pub enum MarkRefused {
 }
 
 impl MarkRefused {
+    /// Whether another try on the same mount would end the same way: the kernel has looked at the file system
+    /// and at the caller, and refused.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Refused { step: MarkStep::Mark, errno } if [1, 18, 19, 22, 95].contains(&errno.0))
+    }
+
     /// The errno, where the kernel gave one.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {

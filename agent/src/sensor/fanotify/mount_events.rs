@@ -1,7 +1,7 @@
-//! Attached and detached mounts, told by the kernel at once: a request for a scan of the mount table.
+//! Attached and detached mounts, told by the kernel at once by their unique ids: what the watcher of the mount
+//! table has to ask for.
 //!
-//! What an event says about the mount is not used. Its id is the 64-bit one that mountinfo does not show, and
-//! the scan has to tell the truth anyway; remounts, for one, send nothing.
+//! An event says only that something happened to that mount; the table says what. Remounts send nothing.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::group::{Group, reason};
 use crate::sensor::wake::{Outbox, Wake, Woken, wait_for_end};
-use crate::sensor::{SensorEvent, SourceName, SourceState};
+use crate::sensor::{MountChange, SensorEvent, SourceName, SourceState};
 
 /// Without any event the thread looks this often, for no other purpose than to be robust.
 const IDLE: Duration = Duration::from_secs(60);
@@ -35,15 +35,15 @@ pub struct MountEvents {
 }
 
 impl MountEvents {
-    /// Listens to the mount namespace whose file is `namespace`, and calls `rescan` on every change and on lost
-    /// events. Without it nothing is lost but time: the mount table's own poll remains.
+    /// Listens to the mount namespace whose file is `namespace`, and calls `tell` on every change, on lost events,
+    /// and when it has to give up. Without it nothing is lost but time: the mount table's own poll remains.
     #[must_use]
     pub fn start(
         namespace: &Path,
-        rescan: Box<dyn Fn() + Send>,
+        tell: Box<dyn Fn(MountChange) + Send>,
         events: Sender<SensorEvent>,
     ) -> (Option<Self>, SourceState) {
-        match Self::try_start(namespace, rescan, events) {
+        match Self::try_start(namespace, tell, events) {
             Ok(running) => (Some(running), SourceState::Running),
             Err(why) => (None, SourceState::Off(why)),
         }
@@ -51,7 +51,7 @@ impl MountEvents {
 
     fn try_start(
         namespace: &Path,
-        rescan: Box<dyn Fn() + Send>,
+        tell: Box<dyn Fn(MountChange) + Send>,
         events: Sender<SensorEvent>,
     ) -> Result<Self, String> {
         let group = Group::for_mounts().map_err(|errno| reason(errno, SINCE))?;
@@ -59,12 +59,8 @@ impl MountEvents {
             .map_err(|error| format!("cannot open the mount namespace `{}`: {error}", namespace.display()))?;
         group.mark_namespace(file.as_fd()).map_err(|errno| reason(errno, SINCE))?;
         let wake = Arc::new(Wake::new().map_err(|errno| format!("no descriptor for the thread: {errno}"))?);
-        let listener = Listener {
-            group,
-            rescan,
-            outbox: Outbox::new(events, Arc::clone(&wake)),
-            wake: Arc::clone(&wake),
-        };
+        let listener =
+            Listener { group, tell, outbox: Outbox::new(events, Arc::clone(&wake)), wake: Arc::clone(&wake) };
         let thread = std::thread::Builder::new()
             .name("mount-events".into())
             .spawn(move || listener.run())
@@ -93,7 +89,7 @@ impl Drop for MountEvents {
 
 struct Listener {
     group: Group,
-    rescan: Box<dyn Fn() + Send>,
+    tell: Box<dyn Fn(MountChange) + Send>,
     outbox: Outbox,
     wake: Arc<Wake>,
 }
@@ -108,7 +104,7 @@ impl Listener {
                 // The mount table's own poll goes on, so losing this source loses no change.
                 let state = SourceState::Off(format!("reading mount events failed: {errno}"));
                 self.outbox.send(SensorEvent::Source(SourceName::FanotifyMnt, state));
-                (self.rescan)();
+                (self.tell)(MountChange::Ended);
                 return;
             }
             // Ends early only when the thread has to end.
@@ -124,8 +120,12 @@ impl Listener {
         if lost > 0 {
             self.outbox.send(SensorEvent::Dropped { records: 0, mount_events: lost as u64 });
         }
-        if lost > 0 || !batch.events.is_empty() {
-            (self.rescan)();
+        // An event without a mount says that there was a change, and not which.
+        let ids: Vec<_> = batch.events.iter().filter_map(|event| event.mount).collect();
+        if lost > 0 || ids.len() < batch.events.len() {
+            (self.tell)(MountChange::Lost);
+        } else if !ids.is_empty() {
+            (self.tell)(MountChange::Mounts(ids));
         }
         Ok(())
     }

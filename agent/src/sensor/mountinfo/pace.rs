@@ -46,6 +46,12 @@ impl Pace {
         self.latest = now + backstop.max(BACKSTOP);
     }
 
+    /// Something else than a whole reading has cost this much processor time: it is rested for as well.
+    pub fn spent(&mut self, now: Monotonic, cost: Duration) {
+        let rest = cost.saturating_mul(100 - self.percent) / self.percent;
+        self.earliest = self.earliest.max(now) + rest;
+    }
+
     /// A reading that ended at `now` has failed: the next attempt is after this pause.
     pub fn failed(&mut self, now: Monotonic, pause: Duration) {
         self.earliest = now + pause;
@@ -112,6 +118,17 @@ mod tests {
         pace.set_percent(500);
         pace.finished(at(0), Duration::from_millis(1));
         assert_eq!(pace.until_allowed(at(0)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_others_spend_is_rested_for_too() {
+        let mut pace = Pace::new(10);
+        pace.finished(at(0), Duration::from_millis(1));
+        pace.spent(at(0), Duration::from_millis(2));
+        assert_eq!(pace.until_allowed(at(0)), Duration::from_millis(27));
+        pace.spent(at(1000), Duration::from_millis(1));
+        assert_eq!(pace.until_allowed(at(1000)), Duration::from_millis(9));
+        assert_eq!(pace.until_due(at(1000)), BACKSTOP - Duration::from_secs(1));
     }
 
     #[test]

@@ -207,7 +207,8 @@ prop_compose! {
         shared in prop::option::of(any::<u32>()), master in prop::option::of(any::<u32>()),
     ) -> Mount {
         Mount {
-            id: MountId(id), parent: MountId(parent), superblock: SuperblockId { major, minor },
+            id: MountId(id),
+            unique: None, parent: MountId(parent), superblock: SuperblockId { major, minor },
             root: BytePath::new(root), mountpoint: BytePath::new(mountpoint),
             options: Options::from_words(words), propagation: Propagation { shared, master },
             fstype, source, super_options: Options::from_words(super_words),

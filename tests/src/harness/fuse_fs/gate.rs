@@ -30,7 +30,10 @@ macro_rules! reply {
     };
 }
 
-reply! { ReplyAttr ReplyCreate ReplyData ReplyDirectory ReplyEmpty ReplyEntry ReplyOpen ReplyStatfs ReplyWrite }
+reply! {
+    ReplyAttr ReplyCreate ReplyData ReplyDirectory ReplyEmpty ReplyEntry ReplyIoctl ReplyOpen ReplyStatfs ReplyWrite
+    ReplyXattr
+}
 
 /// The gate of one daemon. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -24,8 +24,36 @@ pub enum Mode {
 
 /// The names of the operations.
 pub(super) const OPERATIONS: &[&str] = &[
-    "lookup", "getattr", "setattr", "open", "read", "write", "flush", "fsync", "opendir", "readdir",
-    "statfs", "create", "unlink",
+    "lookup",
+    "getattr",
+    "setattr",
+    "open",
+    "read",
+    "write",
+    "flush",
+    "fsync",
+    "opendir",
+    "readdir",
+    "statfs",
+    "create",
+    "unlink",
+    "fsyncdir",
+    "readlink",
+    "mknod",
+    "mkdir",
+    "rmdir",
+    "symlink",
+    "link",
+    "rename",
+    "access",
+    "getxattr",
+    "listxattr",
+    "setxattr",
+    "removexattr",
+    "setlk",
+    "ioctl",
+    "fallocate",
+    "copy_file_range",
 ];
 
 /// What to do with one request.

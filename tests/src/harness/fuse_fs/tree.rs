@@ -18,12 +18,23 @@ const INNER: u64 = 4;
 const FIRST_DATA: u64 = 10;
 const FIRST_NEW: u64 = 1000;
 
-/// A file, or a directory where `data` is `None`.
+/// One file of any type.
 #[derive(Debug)]
 struct Node {
     parent: u64,
     name: OsString,
-    data: Option<Vec<u8>>,
+    kind: FileType,
+    /// Content, or the target of a symbolic link.
+    data: Vec<u8>,
+    permissions: u16,
+    attributes: BTreeMap<OsString, Vec<u8>>,
+}
+
+impl Node {
+    fn new(parent: u64, name: &OsStr, kind: FileType, data: Vec<u8>) -> Self {
+        let permissions = if kind == FileType::Directory { 0o755 } else { 0o644 };
+        Self { parent, name: name.to_owned(), kind, data, permissions, attributes: BTreeMap::new() }
+    }
 }
 
 /// All files.
@@ -36,8 +47,8 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn new(sentinel: Vec<u8>, owner: u32) -> Self {
-        let file = |parent, name: &str, data| Node { parent, name: name.into(), data: Some(data) };
-        let folder = |parent, name: &str| Node { parent, name: name.into(), data: None };
+        let file = |parent, name: &str, data| Node::new(parent, name.as_ref(), FileType::RegularFile, data);
+        let folder = |parent, name: &str| Node::new(parent, name.as_ref(), FileType::Directory, Vec::new());
         let mut nodes = BTreeMap::from([
             (ROOT, folder(ROOT, "")),
             (SENTINEL, file(ROOT, ".mountie", sentinel)),
@@ -64,8 +75,7 @@ impl Tree {
 
     pub(super) fn attributes(&self, inode: u64) -> Option<FileAttr> {
         let node = self.nodes.get(&inode)?;
-        let size = node.data.as_ref().map_or(0, Vec::len) as u64;
-        let directory = node.data.is_none();
+        let size = node.data.len() as u64;
         Some(FileAttr {
             ino: INodeNo(inode),
             size,
@@ -74,8 +84,8 @@ impl Tree {
             mtime: SystemTime::UNIX_EPOCH,
             ctime: SystemTime::UNIX_EPOCH,
             crtime: SystemTime::UNIX_EPOCH,
-            kind: if directory { FileType::Directory } else { FileType::RegularFile },
-            perm: if directory { 0o755 } else { 0o644 },
+            kind: node.kind,
+            perm: node.permissions,
             nlink: 1,
             uid: self.owner,
             gid: self.owner,
@@ -90,42 +100,56 @@ impl Tree {
         let dots =
             [(parent, FileType::Directory, OsString::from(".")), (ROOT, FileType::Directory, "..".into())];
         let entries = self.nodes.iter().filter(|(inode, node)| node.parent == parent && **inode != ROOT);
-        let entries = entries.map(|(inode, node)| {
-            let kind = if node.data.is_none() { FileType::Directory } else { FileType::RegularFile };
-            (*inode, kind, node.name.clone())
-        });
+        let entries = entries.map(|(inode, node)| (*inode, node.kind, node.name.clone()));
         dots.into_iter().chain(entries).skip(skip).collect()
     }
 
     pub(super) fn read(&self, inode: u64, offset: u64, size: u32) -> Option<Vec<u8>> {
-        let data = self.nodes.get(&inode)?.data.as_ref()?;
+        let data = self.file(inode)?;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
         let end = start.saturating_add(size as usize).min(data.len());
         data.get(start..end).map(<[u8]>::to_vec)
     }
 
+    /// The target of a symbolic link.
+    pub(super) fn target(&self, inode: u64) -> Option<&[u8]> {
+        let node = self.nodes.get(&inode)?;
+        (node.kind == FileType::Symlink).then_some(node.data.as_slice())
+    }
+
     /// Writes, and returns how much.
     pub(super) fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Option<u32> {
-        let data = self.nodes.get_mut(&inode)?.data.as_mut()?;
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(bytes.len())?;
-        if data.len() < end {
-            data.resize(end, 0);
-        }
-        data.get_mut(start..end)?.copy_from_slice(bytes);
+        self.grow(inode, end)?;
+        self.nodes.get_mut(&inode)?.data.get_mut(start..end)?.copy_from_slice(bytes);
         u32::try_from(bytes.len()).ok()
     }
 
-    pub(super) fn resize(&mut self, inode: u64, size: u64) -> Option<()> {
-        let data = self.nodes.get_mut(&inode)?.data.as_mut()?;
-        data.resize(usize::try_from(size).ok()?, 0);
+    /// Makes a file at least so long.
+    pub(super) fn grow(&mut self, inode: u64, size: usize) -> Option<()> {
+        if self.file(inode)?.len() < size {
+            self.nodes.get_mut(&inode)?.data.resize(size, 0);
+        }
         Some(())
     }
 
-    pub(super) fn create(&mut self, parent: u64, name: &OsStr) -> u64 {
+    pub(super) fn resize(&mut self, inode: u64, size: u64) -> Option<()> {
+        self.file(inode)?;
+        self.nodes.get_mut(&inode)?.data.resize(usize::try_from(size).ok()?, 0);
+        Some(())
+    }
+
+    pub(super) fn set_permissions(&mut self, inode: u64, mode: u32) -> Option<()> {
+        self.nodes.get_mut(&inode)?.permissions = u16::try_from(mode & 0o7777).ok()?;
+        Some(())
+    }
+
+    /// Makes a file of any type; `data` is its content or, of a symbolic link, its target.
+    pub(super) fn create(&mut self, parent: u64, name: &OsStr, kind: FileType, data: Vec<u8>) -> u64 {
         let inode = self.next;
         self.next += 1;
-        self.nodes.insert(inode, Node { parent, name: name.to_owned(), data: Some(Vec::new()) });
+        self.nodes.insert(inode, Node::new(parent, name, kind, data));
         inode
     }
 
@@ -134,5 +158,48 @@ impl Tree {
         let inode = self.find(parent, name)?;
         self.nodes.get_mut(&inode)?.parent = NOWHERE;
         Some(())
+    }
+
+    /// Gives a file another name. What had that name loses it.
+    pub(super) fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Option<()> {
+        let inode = self.find(from.0, from.1)?;
+        self.unlink(to.0, to.1);
+        let node = self.nodes.get_mut(&inode)?;
+        (node.parent, node.name) = (to.0, to.1.to_owned());
+        Some(())
+    }
+
+    /// A second name. Each name has a copy of its own: nobody looks whether they are one file.
+    pub(super) fn link(&mut self, inode: u64, parent: u64, name: &OsStr) -> Option<u64> {
+        let data = self.file(inode)?.to_vec();
+        Some(self.create(parent, name, FileType::RegularFile, data))
+    }
+
+    /// An extended attribute; `None` where the file has none of this name.
+    pub(super) fn extended(&self, inode: u64, name: &OsStr) -> Option<&[u8]> {
+        self.nodes.get(&inode)?.attributes.get(name).map(Vec::as_slice)
+    }
+
+    /// The names of all extended attributes, each with a zero at its end.
+    pub(super) fn extended_names(&self, inode: u64) -> Vec<u8> {
+        let names = self.nodes.get(&inode).into_iter().flat_map(|node| node.attributes.keys());
+        names.flat_map(|name| [name.as_encoded_bytes(), b"\0"].concat()).collect()
+    }
+
+    /// Sets an extended attribute, or removes it. `None` where there is nothing to remove.
+    pub(super) fn set_extended(&mut self, inode: u64, name: &OsStr, value: Option<&[u8]>) -> Option<()> {
+        let attributes = &mut self.nodes.get_mut(&inode)?.attributes;
+        match value {
+            Some(value) => {
+                attributes.insert(name.to_owned(), value.to_vec());
+                Some(())
+            }
+            None => attributes.remove(name).map(drop),
+        }
+    }
+
+    fn file(&self, inode: u64) -> Option<&[u8]> {
+        let node = self.nodes.get(&inode)?;
+        (node.kind != FileType::Directory).then_some(node.data.as_slice())
     }
 }

@@ -1,14 +1,16 @@
 //! Probes and the kernel's hints: what becomes of a volume, and when it is looked at.
 
 use alloc::vec;
+use alloc::vec::Vec;
 
-use super::world::{Answer, World, fails, good, millis, mount, seconds, spec};
+use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
 use crate::id::{ProbeId, VolumeId};
 use crate::observation::{
     KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source, Task,
 };
+use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Suspect, Unknown};
 use crate::verdict::{Advice, Reason};
 use crate::volume::Mode;
@@ -51,6 +53,22 @@ fn a_hint_brings_a_look_at_once_and_both_together_a_fall() {
     let fall = world.transitions().pop().unwrap();
     assert_eq!(fall.evidence_at, Some(seen));
     assert!(fall.at.since(seen) < millis(20));
+}
+
+#[test]
+fn a_superblock_to_which_something_happened_is_looked_at_at_once() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.run(seconds(2));
+    world.answer("a", fails(107));
+    let before = world.now;
+    world.feed(Input::Look(device(11)));
+    assert_eq!(world.probes(), 0);
+    world.feed(Input::Look(device(10)));
+    assert_eq!(world.probes(), 1);
+    assert_eq!(world.state("a"), (Healthy, None));
+    world.run(millis(600));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Disconnected)));
+    assert!(world.transitions().pop().unwrap().at.since(before) < seconds(1));
 }
 
 #[test]
@@ -434,4 +452,82 @@ fn a_first_round_of_many_volumes_is_spread() {
         world.engine.volumes().iter().filter(|status| status.condition.state == Healthy).count(),
         1001
     );
+}
+
+#[test]
+fn another_mount_with_the_same_numbers_is_another_generation() {
+    let mut world = World::new(vec![nfs("a")]);
+    world.mounts[1].unique = Some(500);
+    world.table();
+    world.run(millis(500));
+    let orders = |world: &World| {
+        let probes = world.log.iter().filter(|(_, output)| matches!(output, Output::Probe(_)));
+        probes.count()
+    };
+    let before = orders(&world);
+    // Another reader of the table does not tell it: nothing is known to be new.
+    world.mounts[1].unique = None;
+    world.table();
+    world.mounts[1].unique = Some(500);
+    world.table();
+    assert_eq!(orders(&world), before);
+    // Unmounted and mounted again between two tables; every reusable number is the old one.
+    world.mounts[1].unique = Some(501);
+    world.table();
+    assert_eq!(world.state("a"), (Unknown, None), "nothing is known about the new mount");
+    assert!(orders(&world) > before, "it is looked at at once");
+}
+
+#[test]
+fn what_the_file_system_says_is_kept_with_since_when_and_by_whom() {
+    use crate::health::claims::{Claim, ClaimSource, Said};
+    let mut world = World::healthy(vec![nfs("a")]);
+    let started = world.now;
+    world.mounts[1].super_options = Options::parse(b"rw,errors=remount-ro,emergency_ro");
+    world.table();
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)));
+    world.run(seconds(5));
+    let report = |world: &mut World, count| {
+        let at = world.now;
+        world.feed(Input::Kernel(KernelErrors {
+            source: Source::Sysfs,
+            superblock: super::world::device(10),
+            root_inode: None,
+            errno: Errno(117),
+            op: Op::Filesystem,
+            count,
+            at,
+            task: None,
+        }));
+        at
+    };
+    let first = report(&mut world, 2);
+    world.run(seconds(5));
+    let last = report(&mut world, 1);
+    world.table();
+    let claims = world.status("a").claims;
+    let emergency = claims[&(Claim::EmergencyReadonly, ClaimSource::Table)];
+    assert_eq!(emergency, Said { since: started, last: started, count: 0 });
+    let errors = claims[&(Claim::Errors, ClaimSource::Sensor(Source::Sysfs))];
+    assert_eq!(errors, Said { since: first, last, count: 3 });
+    // What the table says no longer is gone; what the file system found stays with its mount.
+    world.mounts[1].super_options = Options::parse(b"rw,shutdown");
+    world.table();
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::FsShutdown)));
+    let kinds: Vec<Claim> = world.status("a").claims.keys().map(|key| key.0).collect();
+    assert_eq!(kinds, [Claim::ShutDown, Claim::Errors]);
+    world.mounts[1].super_options = Options::parse(b"rw");
+    world.replace("/mnt/a", 30);
+    assert!(world.status("a").claims.is_empty());
+}
+
+#[test]
+fn a_report_of_the_file_system_is_a_hint_and_looked_into_at_once() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    let orders = world.log.len();
+    world.hint(10, None, 117, Op::Filesystem);
+    assert!(world.log[orders..].iter().any(|(_, output)| matches!(output, Output::Probe(_))));
+    assert_eq!(world.state("a"), (Suspect, Some(Reason::IoError)));
+    world.run(seconds(1));
+    assert_eq!(world.state("a").0, Healthy, "the look read data");
 }

@@ -11,7 +11,8 @@ use crate::engine::{Engine, Input, Output, ProbeOrder, Transition};
 use crate::errno::Errno;
 use crate::id::{MountId, PlanId, ProbeId, SuperblockId, VolumeId};
 use crate::observation::{
-    KernelErrors, Op, PlanReport, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source,
+    BlockedOn, BlockedTask, Census, KernelErrors, Op, PlanReport, ProbeOk, ProbeReport, ProbeResult,
+    ProbeStep, Source, Task,
 };
 use crate::path::BytePath;
 use crate::policy::Policy;
@@ -37,6 +38,7 @@ pub(in crate::engine) fn device(minor: u32) -> SuperblockId {
 pub(in crate::engine) fn mount(id: u32, minor: u32, path: &str, fstype: &str, source: &str) -> Mount {
     Mount {
         id: MountId(id),
+        unique: None,
         parent: MountId(1),
         superblock: device(minor),
         root: "/".into(),
@@ -207,7 +209,7 @@ impl World {
         for status in self.engine.volumes() {
             let spec = self.policy.volumes.iter().find(|spec| spec.id == status.id);
             assert!(status.attempts <= spec.map_or(0, |spec| spec.repair.max_attempts));
-            assert!(status.history.len() <= 16 && status.culprits.len() <= 8);
+            assert!(status.history.len() <= 16 && status.culprits.len() <= 8 && status.blocked.len() <= 16);
             let is_fine = matches!(status.condition.state, HealthState::Unknown | HealthState::Healthy);
             assert_eq!(status.condition.reason.is_none(), is_fine, "{:?}", status.condition);
             assert!(!status.condition.message.is_empty());
@@ -251,6 +253,19 @@ impl World {
             task: None,
         };
         self.feed(Input::Kernel(errors));
+    }
+
+    /// Two tasks wait there since so many seconds.
+    pub(in crate::engine) fn census(&mut self, minor: u32, root_inode: Option<u64>, waited: u64) {
+        let blocked = |pid| BlockedTask {
+            task: Task { tid: pid, pid, comm: "cat".into(), cgroup: 7, mnt_ns: 1 },
+            call: "read".into(),
+            since: self.now - seconds(waited),
+            is_deep: false,
+        };
+        let tasks = vec![blocked(71), blocked(70)];
+        let blocked = vec![BlockedOn { superblock: device(minor), root_inode, count: 2, tasks }];
+        self.feed(Input::Census(Census { at: self.now, blocked }));
     }
 
     pub(in crate::engine) fn finish(&mut self, id: PlanId, outcome: Outcome) {

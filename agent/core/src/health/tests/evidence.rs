@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use super::{Case, EIO, EROFS, ESTALE, WINDOW, at, case, errors, failed, identified, ok, span};
+use super::{Case, EIO, EROFS, ESTALE, WINDOW, at, case, errors, failed, identified, ok, report, span};
 use crate::errno::{Errno, ErrnoClass};
 use crate::health::evidence::{Look, SentinelFault, TableFacts, Told};
 use crate::health::message::describe;
 use crate::health::rules::judge;
-use crate::health::window::{Group, KernelWindow};
-use crate::observation::{NotRun, Op, ProbeOk, ProbeResult, ProbeStep};
+use crate::health::window::{Counter, Group, KernelWindow};
+use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeResult, ProbeStep, Source};
 use crate::verdict::{Reason, Verdict};
 
 const EACCES: Errno = Errno(13);
@@ -65,6 +65,47 @@ fn a_good_probe_answers_what_it_tried() {
         case.probe(ok(true, true));
     });
     assert_eq!(written.verdict(), Verdict::Healthy);
+}
+
+#[test]
+fn a_volume_that_refuses_every_open_is_sick_though_it_answers_for_attributes() {
+    let shut_down = case(|case| {
+        case.probe(ok(false, false));
+        case.many(EIO, Op::Open);
+    });
+    assert_eq!(shut_down.verdict(), Verdict::Sick(Reason::IoError));
+    let read_since = case(|case| {
+        case.many(EIO, Op::Open);
+        case.many(EIO, Op::List);
+        case.probe(ok(true, false));
+    });
+    assert_eq!(read_since.verdict(), Verdict::Healthy);
+}
+
+#[test]
+fn opens_of_sockets_and_device_nodes_do_not_condemn_a_volume() {
+    for errno in [6, 19, 123] {
+        let case = case(|case| {
+            case.probe(ok(false, false));
+            case.many(Errno(errno), Op::Open);
+        });
+        assert_eq!(case.verdict(), Verdict::Suspect(Reason::IoError));
+    }
+}
+
+#[test]
+fn a_probe_that_meets_a_bad_sector_has_met_a_storage_error() {
+    let no_data = Errno(61);
+    let case = case(|case| {
+        case.probe(failed(ProbeStep::Device, no_data));
+        case.probe(failed(ProbeStep::Device, no_data));
+    });
+    assert_eq!(case.verdict(), Verdict::Sick(Reason::IoError));
+    let elsewhere = super::case(|case| {
+        case.probe(failed(ProbeStep::Root, no_data));
+        case.probe(failed(ProbeStep::Root, no_data));
+    });
+    assert_eq!(elsewhere.verdict(), Verdict::Suspect(Reason::IoError));
 }
 
 #[test]
@@ -308,7 +349,7 @@ fn a_new_mount_keeps_only_whether_looking_was_allowed() {
         case.probe(ok(true, false));
         case.many(EIO, Op::Writeback);
     });
-    case.evidence.forget_looks();
+    case.evidence.forget_looks(at(case.now));
     assert!(case.evidence.lost.is_some(), "no repair brings the data back");
     case.evidence.reset(at(case.now));
     assert!(case.evidence.was_readable && case.evidence.lost.is_none());
@@ -323,7 +364,7 @@ fn a_new_mount_keeps_only_whether_looking_was_allowed() {
 fn the_window_is_bounded() {
     let mut window = KernelWindow::default();
     for millis in 0..200_000 {
-        window.add((ErrnoClass::IoError, Group::Data), at(millis), 1, span(millis));
+        window.add((ErrnoClass::IoError, Group::Data), at(millis), (Counter::Calls, 1), span(millis));
     }
     let tally = window.tally(ErrnoClass::IoError, |_| true, span(199_999)).unwrap();
     assert!(tally.count <= 31_000 && tally.count >= 29_000, "{tally:?}");
@@ -331,4 +372,106 @@ fn the_window_is_bounded() {
     assert!(alloc::format!("{window:?}").matches("Cell {").count() <= 34);
     window.disprove(Group::Data, at(199_999));
     assert!(window.is_empty());
+}
+
+#[test]
+fn reports_from_below_make_a_volume_suspect_and_a_good_look_answers_them() {
+    for (errno, op) in [(EIO, Op::Device), (Errno(107), Op::Request)] {
+        let mut case = case(|case| {
+            case.probe(ok(false, false));
+            case.many(errno, op);
+        });
+        assert!(matches!(case.verdict(), Verdict::Suspect(_)), "{op:?} alone degrades");
+        case.probe(ok(false, false));
+        assert_eq!(case.verdict(), Verdict::Healthy, "{op:?}");
+        // Without any look, too, they are no proof.
+        let unseen = super::case(|case| case.many(errno, op));
+        assert!(matches!(unseen.verdict(), Verdict::Suspect(_)), "{op:?}");
+    }
+    // With a look that fails for the same cause, one is enough.
+    let failing = case(|case| {
+        case.kernel(EIO, Op::Device, 1);
+        case.probe(failed(ProbeStep::Device, EIO));
+    });
+    assert_eq!(failing.rule(), Some("probe-and-kernel-io-error"));
+}
+
+#[test]
+fn a_reported_shutdown_stays_until_another_mount_is_there() {
+    let mut case = case(|case| {
+        case.probe(ok(true, true));
+        assert!(case.kernel(Errno(108), Op::Filesystem, 0), "a reason to look");
+        // Caches, and the device under it, may still answer.
+        case.probe(ProbeResult::Ok(ProbeOk { root_inode: 2, read_device: true, ..ProbeOk::default() }));
+        assert!(!case.kernel(Errno(108), Op::Filesystem, 1), "known already");
+    });
+    assert_eq!(case.verdict(), Verdict::Sick(Reason::FsShutdown));
+    case.evidence.reset(at(case.now + 1));
+    let old = errors(Errno(108), Op::Filesystem, case.now, 1);
+    assert!(!case.evidence.hint(&old, span(case.now + 2)), "it was about the mount before");
+    assert_ne!(case.verdict(), Verdict::Sick(Reason::FsShutdown));
+}
+
+#[test]
+fn a_reported_shutdown_ends_when_a_later_look_reads_or_writes_a_file() {
+    for answer in [ok(true, false), ok(false, true)] {
+        let mut case = case(|case| {
+            case.probe(ok(true, true));
+            case.kernel(Errno(108), Op::Filesystem, 0);
+        });
+        let reported = case.now;
+        // It began before the report, and its answer comes after it.
+        let early = report(answer.clone(), reported);
+        case.evidence.look(&early, Duration::from_secs(1), at(reported + 5));
+        assert_eq!(case.verdict(), Verdict::Sick(Reason::FsShutdown));
+        case.probe(answer);
+        assert_eq!(case.verdict(), Verdict::Healthy);
+        assert!(case.evidence.claims.is_empty(), "nobody says it any more");
+        // The counter comes after the record, about the same shutdown.
+        let counted = errors(Errno(108), Op::Filesystem, reported, 1);
+        assert!(!case.evidence.hint(&counted, span(case.now + 1)));
+        assert_eq!(case.verdict(), Verdict::Healthy);
+        assert!(case.kernel(Errno(108), Op::Filesystem, 1), "another one is news");
+        assert_eq!(case.verdict(), Verdict::Sick(Reason::FsShutdown));
+    }
+}
+
+#[test]
+fn a_plan_that_did_its_work_lets_a_reported_shutdown_be_judged_anew() {
+    let mut case = case(|case| {
+        case.kernel(Errno(108), Op::Filesystem, 0);
+    });
+    case.evidence.forget_looks(at(case.now + 1));
+    assert_eq!(case.verdict(), Verdict::Unknown);
+    let counted = errors(Errno(108), Op::Filesystem, case.now, 1);
+    assert!(!case.evidence.hint(&counted, span(case.now + 2)));
+    case.now += 10;
+    case.probe(ok(false, false));
+    assert_eq!(case.verdict(), Verdict::Healthy);
+}
+
+#[test]
+fn one_error_that_several_tell_of_is_counted_once() {
+    let tell = |rounds: u64| {
+        case(|case| {
+            for _ in 0..rounds {
+                let (fs, now) = (Op::Filesystem, case.now);
+                let told = [
+                    errors(EIO, Op::Read, now, 1),
+                    errors(EIO, fs, now, 1),
+                    errors(EIO, Op::Device, now, 1),
+                    KernelErrors { source: Source::Fanotify, ..errors(EIO, fs, now, 1) },
+                    KernelErrors { source: Source::Sysfs, ..errors(EIO, fs, now, 1) },
+                ];
+                for told in told {
+                    assert!(case.evidence.hint(&told, span(now)));
+                }
+                case.now += 500;
+            }
+        })
+    };
+    assert_eq!(tell(4).rule(), Some("error-io-error"), "four of five that are enough");
+    assert_eq!(tell(5).rule(), Some("errors-io-error"));
+    let tally = tell(4).facts().tally(ErrnoClass::IoError, |_| true).unwrap();
+    assert_eq!(tally.count, 4);
 }

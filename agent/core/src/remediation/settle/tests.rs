@@ -9,6 +9,7 @@ use crate::topology::{Mount, Options, Propagation};
 fn mount(id: u32, parent: u32, device: u32, path: &str) -> Mount {
     Mount {
         id: MountId(id),
+        unique: None,
         parent: MountId(parent),
         superblock: SuperblockId { major: 0, minor: device },
         root: "/".into(),

@@ -1,5 +1,7 @@
 //! A temporary directory plays procfs.
 
+use std::collections::BTreeSet;
+
 use agent_common::key::NAME_BYTES;
 use agent_common::record::{Header, Who};
 use agent_core::engine::Tracked;
@@ -33,7 +35,7 @@ fn places() -> Places {
         root_inode: Some(9),
         mountpoint: BytePath::from("/mnt/a"),
     };
-    Places::new(&[volume], &[])
+    Places::new(&[volume], &[], &BTreeSet::new())
 }
 
 fn names(proc: &tempfile::TempDir) -> Names {

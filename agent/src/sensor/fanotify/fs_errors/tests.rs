@@ -61,7 +61,7 @@ async fn counted(events: &mut Receiver<SensorEvent>, superblock: SuperblockId, e
         let event = tokio::time::timeout(PATIENCE, events.recv()).await.expect("an event comes in time");
         let Some(SensorEvent::Kernel(errors)) = event else { panic!("{event:?}") };
         assert_eq!((errors.superblock, errors.errno, errors.source), (superblock, EUCLEAN, Source::Fanotify));
-        assert_eq!((errors.op, errors.root_inode), (Op::Other, None));
+        assert_eq!((errors.op, errors.root_inode), (Op::Filesystem, None));
         total += errors.count;
     }
     total

@@ -1,6 +1,6 @@
 //! Mount events of the kernel, in a private namespace. Skipped where the kernel has none.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
 
 use agent_core::id::UniqueMountId;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -20,15 +20,19 @@ fn supported() -> Option<PrivateNamespace> {
     Some(namespace)
 }
 
-fn counter() -> (Arc<AtomicU32>, Box<dyn Fn() + Send>) {
-    let calls = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&calls);
-    (
-        calls,
-        Box::new(move || {
-            counted.fetch_add(1, Ordering::SeqCst);
-        }),
-    )
+/// `STATX_MNT_ID_UNIQUE`, since 6.8.
+fn unique_id(place: &Path) -> u64 {
+    let unique = StatxFlags::from_bits_retain(0x4000);
+    rustix::fs::statx(rustix::fs::CWD, place, AtFlags::empty(), unique).unwrap().stx_mnt_id
+}
+
+type Told = Arc<Mutex<Vec<MountChange>>>;
+
+/// Keeps what is told.
+fn keeper() -> (Told, Box<dyn Fn(MountChange) + Send>) {
+    let told = Told::default();
+    let kept = Arc::clone(&told);
+    (told, Box::new(move |change| kept.lock().unwrap().push(change)))
 }
 
 fn wait_until(condition: impl Fn() -> bool) {
@@ -50,17 +54,20 @@ fn dropped(events: &mut Receiver<SensorEvent>) -> u64 {
 }
 
 #[test]
-fn every_attach_and_detach_asks_for_a_scan() {
+fn every_attach_and_detach_names_the_mount() {
     let Some(namespace) = supported() else { return };
-    let (calls, rescan) = counter();
+    let (told, tell) = keeper();
     let (sender, mut events) = channel(8);
-    let (running, state) = MountEvents::start(&namespace.file, rescan, sender);
+    let (running, state) = MountEvents::start(&namespace.file, tell, sender);
     assert_eq!(state, SourceState::Running);
     let place = namespace.place("m");
     namespace.mount_tmpfs(&place);
-    wait_until(|| calls.load(Ordering::SeqCst) == 1);
+    let id = unique_id(&place);
+    wait_until(|| told.lock().unwrap().len() == 1);
     namespace.unmount(&place);
-    wait_until(|| calls.load(Ordering::SeqCst) == 2);
+    wait_until(|| told.lock().unwrap().len() == 2);
+    let change = MountChange::Mounts(vec![UniqueMountId(id)]);
+    assert_eq!(*told.lock().unwrap(), [change.clone(), change]);
     running.unwrap().stop();
     assert_eq!(dropped(&mut events), 0);
 }
@@ -72,9 +79,7 @@ fn an_event_carries_the_unique_id_and_which_way_it_went() {
     group.mark_namespace(File::open(&namespace.file).unwrap().as_fd()).unwrap();
     let place = namespace.place("m");
     namespace.mount_tmpfs(&place);
-    // STATX_MNT_ID_UNIQUE, since 6.8.
-    let unique = StatxFlags::from_bits_retain(0x4000);
-    let id = rustix::fs::statx(rustix::fs::CWD, &place, AtFlags::empty(), unique).unwrap().stx_mnt_id;
+    let id = unique_id(&place);
     namespace.unmount(&place);
     let batch = group.read().unwrap();
     let masks: Vec<u64> = batch.events.iter().map(|event| event.mask).collect();
@@ -84,7 +89,7 @@ fn an_event_carries_the_unique_id_and_which_way_it_went() {
 }
 
 #[test]
-fn lost_events_are_counted_and_ask_for_a_scan() {
+fn lost_events_are_counted_and_told_as_lost() {
     let Some(namespace) = supported() else { return };
     let group = Group::for_mounts().unwrap();
     group.mark_namespace(File::open(&namespace.file).unwrap().as_fd()).unwrap();
@@ -94,34 +99,36 @@ fn lost_events_are_counted_and_ask_for_a_scan() {
         namespace.mount_bind(&place);
         namespace.unmount(&place);
     }
-    let (calls, rescan) = counter();
+    let (told, tell) = keeper();
     let (sender, mut events) = channel(8);
     let wake = Arc::new(Wake::new().unwrap());
     let outbox = Outbox::new(sender, Arc::clone(&wake));
-    let listener = Listener { group, rescan, outbox, wake };
+    let listener = Listener { group, tell, outbox, wake };
     let mut lost = 0;
     for _ in 0..32 {
         listener.read_once().unwrap();
         lost += dropped(&mut events);
     }
     assert_eq!(lost, 1);
-    assert!(calls.load(Ordering::SeqCst) >= 16_384 * 40 / (64 * 1024));
+    let told = told.lock().unwrap();
+    assert_eq!(told.iter().filter(|change| **change == MountChange::Lost).count(), 1);
+    assert!(told.len() >= 16_384 * 40 / (64 * 1024));
 }
 
 #[test]
 fn a_namespace_that_cannot_be_opened_is_off_with_a_reason() {
-    let (_, rescan) = counter();
+    let (_, tell) = keeper();
     let (sender, _events) = channel(8);
-    let (running, state) = MountEvents::start(Path::new("/proc/0/ns/mnt"), rescan, sender);
+    let (running, state) = MountEvents::start(Path::new("/proc/0/ns/mnt"), tell, sender);
     assert!(running.is_none());
     assert!(matches!(state, SourceState::Off(reason) if !reason.is_empty()));
 }
 
 #[test]
 fn a_file_that_is_no_namespace_is_refused() {
-    let (_, rescan) = counter();
+    let (_, tell) = keeper();
     let (sender, _events) = channel(8);
-    let (running, state) = MountEvents::start(Path::new("/proc/self/ns/net"), rescan, sender);
+    let (running, state) = MountEvents::start(Path::new("/proc/self/ns/net"), tell, sender);
     assert!(running.is_none());
     assert!(matches!(state, SourceState::Off(_)));
 }

@@ -1,0 +1,90 @@
+//! Page faults on mapped files that storage did not answer: the program gets SIGBUS. Which errno it was is not
+//! known there; EIO is counted.
+
+use agent_common::settings::op;
+use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+
+use crate::kernel_struct::{Address, follow, read};
+use crate::locate::Failure;
+use crate::maps::offset;
+use crate::programs::calls;
+use crate::task;
+
+const SIGBUS: i32 = 7;
+const EIO: i64 = 5;
+/// kernel: `BUS_ADRERR`, include/uapi/asm-generic/siginfo.h. Memory errors and misaligned accesses have other codes.
+const BUS_ADRERR: i32 = 2;
+/// kernel: `siginfo_t::si_code` and `si_addr` on 64-bit machines, include/uapi/asm-generic/siginfo.h.
+const SI_CODE: u32 = 8;
+const SI_ADDR: u32 = 16;
+
+/// What the look at the mapping found.
+struct Found {
+    address: u64,
+    file: Address,
+    /// The page of the file.
+    page: u64,
+}
+
+/// kernel: tracepoint `signal_generate(sig, info, task, group, result)`, include/trace/events/signal.h, since
+/// 2.6.33; with these arguments since 3.3.
+#[raw_tracepoint(tracepoint = "signal_generate")]
+pub fn sigbus(ctx: RawTracePointContext) -> i32 {
+    let signal: i32 = ctx.arg(0);
+    if signal == SIGBUS {
+        fault(ctx.arg(1), ctx.arg(2));
+    }
+    0
+}
+
+/// Notes what is mapped at the address. The mapping is held while this runs.
+extern "C" fn note(_task: u64, vma: u64, found: *mut Found) -> i64 {
+    // SAFETY: the kernel passes on the caller's own structure.
+    let found = unsafe { &mut *found };
+    let (Some(file), Some(start), Some(first)) = (
+        follow(vma, offset!(vma_vm_file)),
+        read::<u64>(vma, offset!(vma_vm_start)),
+        read::<u64>(vma, offset!(vma_vm_pgoff)),
+    ) else {
+        return 0;
+    };
+    found.file = file;
+    found.page = (found.address.wrapping_sub(start) >> (offset!(page_shift) & 63)).wrapping_add(first);
+    0
+}
+
+#[inline(always)]
+fn fault(info: Address, target: Address) -> Option<()> {
+    let task = task::current();
+    if task != target || read::<i32>(info, SI_CODE)? != BUS_ADRERR || task::is_agent(task) {
+        return None;
+    }
+    let mut found = Found { address: read(info, SI_ADDR)?, file: 0, page: 0 };
+    // kernel: `bpf_find_vma`, kernel/bpf/task_iter.c, since 5.17. Where the lock of the mappings is taken by
+    // another thread, or another program looked at mappings at this very event (a second agent: the kernel has one
+    // place for such a lock a processor), it finds nothing: that fault is not counted.
+    // SAFETY: the task is the current one, and `found` outlives the call.
+    let result = unsafe {
+        let callback: extern "C" fn(u64, u64, *mut Found) -> i64 = note;
+        bpf_find_vma(
+            bpf_get_current_task_btf(),
+            found.address,
+            callback as *mut _,
+            (&raw mut found).cast(),
+            0,
+        )
+    };
+    if result < 0 || found.file == 0 {
+        return None;
+    }
+    // Beyond the end of the file: the program's own doing.
+    let size: u64 = read(follow(found.file, offset!(file_f_inode))?, offset!(inode_i_size))?;
+    if size == 0 || found.page > (size - 1) >> (offset!(page_shift) & 63) {
+        return None;
+    }
+    let errno = calls::counted_errno(-EIO)?;
+    calls::on_file(&Failure { task, errno, op: op::FAULT }, found.file);
+    Some(())
+}

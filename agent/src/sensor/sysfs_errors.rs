@@ -1,0 +1,216 @@
+//! Counters of errors that file systems keep of themselves and show in sysfs: ext4 writes down every error it
+//! finds, btrfs every failed request and every wrong checksum, also where no program ever sees one and no kernel
+//! program or fanotify group listens.
+//!
+//! One thread reads the counters of the watched superblocks every few seconds and reports growth. What a counter
+//! says when it is first read is the base line: those errors are from before, ext4 keeps them on disk for years.
+//! A superblock that is new gets its base line at once; the others are not read for that, however many come.
+//!
+//! Reading them cannot hang on a dead disk: the values are in memory, the functions that print them take no lock
+//! of the file system and ask no device. The thread is on its own all the same, so that the event loop does not
+//! have to believe that.
+//!
+//! kernel: `ext4_attr_show`, fs/ext4/sysfs.c; `btrfs_devinfo_error_stats_show`, fs/btrfs/sysfs.c, since 5.14.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use agent_core::errno::Errno;
+use agent_core::id::SuperblockId;
+use agent_core::observation::{KernelErrors, Op, Source};
+use agent_core::time::Monotonic;
+use agent_core::topology::Mount;
+use tokio::sync::mpsc::Sender;
+
+use self::table::{Counters, Row, row_of};
+use crate::sensor::wake::{Outbox, Wake, wait_for_end};
+use crate::sensor::{SensorEvent, SourceState};
+use crate::sys::clock;
+
+mod table;
+
+/// Between two readings.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The share of one processor that reading may cost, in tenths of a percent: with very many volumes the pause
+/// is longer.
+const PER_MILLE: u32 = 5;
+
+/// The running reader. It ends when this is dropped.
+#[derive(Debug)]
+pub struct SysfsErrors {
+    wake: Arc<Wake>,
+    watched: Arc<Mutex<Watched>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is to be read, by superblock.
+type Watched = BTreeMap<SuperblockId, Arc<Mount>>;
+
+impl SysfsErrors {
+    /// Starts to read below `sysfs`. Nothing is watched yet.
+    #[must_use]
+    pub fn start(sysfs: &Path, events: Sender<SensorEvent>) -> (Option<Self>, SourceState) {
+        match Self::try_start(sysfs, events) {
+            Ok(running) => (Some(running), SourceState::Running),
+            Err(why) => (None, SourceState::Off(why)),
+        }
+    }
+
+    fn try_start(sysfs: &Path, events: Sender<SensorEvent>) -> Result<Self, String> {
+        let folder = sysfs.join("fs");
+        std::fs::read_dir(&folder)
+            .map_err(|error| format!("`{}` cannot be read: {error}", folder.display()))?;
+        let wake = Arc::new(Wake::new().map_err(|errno| format!("no descriptor for the thread: {errno}"))?);
+        let watched = Arc::default();
+        let reader = Reader {
+            sysfs: sysfs.to_owned(),
+            watched: Arc::clone(&watched),
+            known: BTreeMap::new(),
+            outbox: Outbox::new(events, Arc::clone(&wake)),
+            wake: Arc::clone(&wake),
+            not_before: Monotonic::default(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("sysfs-errors".into())
+            .spawn(move || reader.run())
+            .map_err(|error| format!("no thread: {error}"))?;
+        Ok(Self { wake, watched, thread: Some(thread) })
+    }
+
+    /// Reads the counters of these mounts' superblocks from now on, as far as their file systems have any.
+    pub fn watch(&self, mounts: impl Iterator<Item = Arc<Mount>>) {
+        let with_counters = mounts.filter(|mount| row_of(&mount.fstype).is_some());
+        let watched: Watched = with_counters.map(|mount| (mount.superblock, mount)).collect();
+        let mut current = locked(&self.watched);
+        // Options change often, and say nothing about whose counters these are.
+        let is_new = !keys(&current).eq(keys(&watched));
+        *current = watched;
+        if is_new {
+            self.wake.request();
+        }
+    }
+}
+
+/// Whose counters: device numbers are used again, so with the unique id where there is one.
+fn keys(watched: &Watched) -> impl Iterator<Item = (SuperblockId, Option<u64>)> {
+    watched.iter().map(|(superblock, mount)| (*superblock, mount.unique))
+}
+
+impl Drop for SysfsErrors {
+    fn drop(&mut self) {
+        self.wake.stop();
+        if let Some(thread) = self.thread.take() {
+            wait_for_end(thread);
+        }
+    }
+}
+
+/// One superblock whose counters have been read.
+struct Known {
+    /// Device numbers are used again.
+    unique: Option<u64>,
+    row: &'static Row,
+    folder: PathBuf,
+    last: Counters,
+}
+
+struct Reader {
+    sysfs: PathBuf,
+    watched: Arc<Mutex<Watched>>,
+    known: BTreeMap<SuperblockId, Known>,
+    outbox: Outbox,
+    wake: Arc<Wake>,
+    /// When those that have a base line are read next.
+    not_before: Monotonic,
+}
+
+impl Reader {
+    fn run(mut self) {
+        while !self.wake.is_stopping() {
+            self.wake.take_request();
+            let used = clock::thread_processor_time();
+            let is_due = self.not_before <= clock::now();
+            if !self.look(is_due) {
+                return;
+            }
+            let (cost, now) = (clock::thread_processor_time().saturating_sub(used), clock::now());
+            // A base line alone puts nothing off: mounts that come and go must not keep the others unread.
+            if is_due {
+                self.not_before = now + PAUSE.max(cost.saturating_mul(1000 - PER_MILLE) / PER_MILLE);
+            }
+            self.wake.wait(None, self.not_before.since(now));
+        }
+    }
+
+    /// Takes base lines of what is new, and reads the others when they are due. `false`: nobody listens any more.
+    fn look(&mut self, is_due: bool) -> bool {
+        let watched = locked(&self.watched).clone();
+        self.known.retain(|superblock, known| {
+            let Some(mount) = watched.get(superblock) else { return false };
+            // The table may be read with ids at one time and without at another.
+            let is_other = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
+            known.unique = mount.unique.or(known.unique);
+            !is_other
+        });
+        watched.values().all(|mount| {
+            if self.known.contains_key(&mount.superblock) {
+                return !is_due || self.read(mount);
+            }
+            if let Some(known) = first(&self.sysfs, mount) {
+                self.known.insert(mount.superblock, known);
+            }
+            true
+        })
+    }
+
+    /// Reads the counters of one that has a base line.
+    fn read(&mut self, mount: &Mount) -> bool {
+        let Some(known) = self.known.get_mut(&mount.superblock) else { return true };
+        // Unmounted since it was last watched, or read in the moment of it.
+        let Some(counters) = known.row.read(&known.folder) else { return true };
+        let grown = growth(&known.last, &counters);
+        known.last = counters;
+        grown.into_iter().all(|(errno, count)| {
+            self.outbox.send(SensorEvent::Kernel(KernelErrors {
+                source: Source::Sysfs,
+                superblock: mount.superblock,
+                root_inode: None,
+                errno,
+                op: Op::Filesystem,
+                count,
+                at: clock::now(),
+                task: None,
+            }))
+        })
+    }
+}
+
+/// Where the counters are, and the base line. `None` where there are none.
+fn first(sysfs: &Path, mount: &Mount) -> Option<Known> {
+    let row = row_of(&mount.fstype)?;
+    let folder = row.find(sysfs, mount)?;
+    let last = row.read(&folder)?;
+    Some(Known { unique: mount.unique, row, folder, last })
+}
+
+/// By how much each counter has grown. One that shrank was reset by somebody, or belongs to a file system that
+/// took the place of another: it begins anew.
+fn growth(before: &Counters, after: &Counters) -> Vec<(Errno, u64)> {
+    let grown = |(name, (errno, count)): (&&str, &(Errno, u64))| {
+        let more = count.saturating_sub(before.get(name).map_or(*count, |(_, count)| *count));
+        (more > 0).then_some((*errno, more))
+    };
+    after.iter().filter_map(grown).collect()
+}
+
+/// Nothing is done under this lock that could fail halfway.
+fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Which file systems count their errors in sysfs, where, and in which form: one table.
+//!
+//! XFS shows what it does on errors and not how many there were. f2fs shows none either.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use agent_core::errno::Errno;
+use agent_core::topology::Mount;
+
+use crate::sensor::btrfs;
+
+/// By name: how many errors, and what the last of them says about the file system.
+pub(super) type Counters = BTreeMap<&'static str, (Errno, u64)>;
+
+const EIO: Errno = Errno(5);
+const EUCLEAN: Errno = Errno(117);
+
+/// One kind of file system.
+#[derive(Debug)]
+pub(super) struct Row {
+    fstypes: &'static [&'static str],
+    place: Place,
+    counters: fn(&Path) -> Option<Counters>,
+}
+
+/// How the folder of one superblock is called.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// As its block device, in this folder below the root of sysfs.
+    Device(&'static str),
+    /// As btrfs has it: by UUID, found by its devices.
+    Btrfs,
+}
+
+/// Every kind.
+const ROWS: &[Row] = &[
+    // The driver of ext4 mounts the older ones as well.
+    Row { fstypes: &["ext4", "ext3", "ext2"], place: Place::Device("fs/ext4"), counters: ext4 },
+    Row { fstypes: &["btrfs"], place: Place::Btrfs, counters: btrfs_counters },
+];
+
+/// The row of a type.
+pub(super) fn row_of(fstype: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.fstypes.contains(&fstype))
+}
+
+impl Row {
+    /// The folder of the superblock that this mount shows.
+    pub(super) fn find(&self, sysfs: &Path, mount: &Mount) -> Option<PathBuf> {
+        let found = match self.place {
+            Place::Device(folder) => sysfs.join(folder).join(device_name(sysfs, mount)?),
+            Place::Btrfs => btrfs::folder_of(sysfs, &mount.source)?,
+        };
+        found.is_dir().then_some(found)
+    }
+
+    /// The counters of the superblock whose folder this is.
+    pub(super) fn read(&self, folder: &Path) -> Option<Counters> {
+        (self.counters)(folder)
+    }
+}
+
+/// The kernel's name of a device, `!` for `/`: what `/sys/dev/block/8:1` leads to.
+fn device_name(sysfs: &Path, mount: &Mount) -> Option<PathBuf> {
+    let link = fs::read_link(sysfs.join("dev/block").join(mount.superblock.to_string())).ok()?;
+    link.file_name().map(PathBuf::from)
+}
+
+/// kernel: `errors_count` (since 2.6.36) and `last_error_errcode` (since 5.8), fs/ext4/sysfs.c. The code is
+/// ext4's own: `EXT4_ERR_EIO` is 2, fs/ext4/ext4.h.
+fn ext4(folder: &Path) -> Option<Counters> {
+    let count = number(&folder.join("errors_count"))?;
+    let is_storage = number(&folder.join("last_error_errcode")) == Some(2);
+    Some(Counters::from([("errors", (if is_storage { EIO } else { EUCLEAN }, count))]))
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// What btrfs counts for each device.
+const BTRFS: [(&str, Errno); 5] = [
+    ("write_errs", EIO),
+    ("read_errs", EIO),
+    ("flush_errs", EIO),
+    ("corruption_errs", EUCLEAN),
+    ("generation_errs", EUCLEAN),
+];
+
+/// kernel: `btrfs_devinfo_error_stats_show`, fs/btrfs/sysfs.c, since 5.14. One file a device; kept on disk.
+fn btrfs_counters(folder: &Path) -> Option<Counters> {
+    let mut counters = Counters::new();
+    for device in fs::read_dir(folder.join("devinfo")).ok()?.flatten() {
+        let Ok(text) = fs::read_to_string(device.path().join("error_stats")) else { continue };
+        for line in text.lines() {
+            let Some((name, count)) = line.split_once(' ') else { continue };
+            // Before the statistics are read from disk the file says `invalid`.
+            let Ok(count) = count.trim().parse::<u64>() else { continue };
+            if let Some((name, errno)) = BTRFS.iter().find(|(known, _)| *known == name) {
+                counters.entry(name).or_insert((*errno, 0)).1 += count;
+            }
+        }
+    }
+    (!counters.is_empty()).then_some(counters)
+}

@@ -1,0 +1,145 @@
+//! SMB mounts of the kernel's client whose server freezes or dies.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use integration_tests::harness::needs::Need;
+use integration_tests::harness::process::{Background, wait_gone};
+use nix::sys::signal::Signal;
+
+use super::fault::{Fault, Place, World};
+use super::tools::{daemon, detach_all, mount, signal_all, text, wait_listening};
+use super::user::User;
+use super::watch::Watch;
+
+pub(super) const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Module("cifs"),
+    Need::Tool("smbd"),
+    Need::Tool("smbpasswd"),
+    Need::Tool("mount.cifs"),
+];
+
+/// The server of all rows.
+#[derive(Debug)]
+struct Samba {
+    directory: PathBuf,
+    config: PathBuf,
+    server: Option<Background>,
+}
+
+impl Samba {
+    fn prepare(directory: &Path) -> Result<Self> {
+        let own = directory.join("samba");
+        let share = directory.join("share");
+        for place in [&own, &share] {
+            fs::create_dir(place).context("cannot make a directory")?;
+        }
+        fs::set_permissions(&share, fs::Permissions::from_mode(0o777)).context("cannot open the share")?;
+        let mut config = String::from(
+            "[global]\ninterfaces = lo\nbind interfaces only = yes\ndisable netbios = yes\nsmb ports = 445\n\
+             load printers = no\nserver role = standalone server\n",
+        );
+        // Nothing outside of the case's directory: what is there belongs to another server, or is not there.
+        for kind in ["private dir", "ncalrpc dir", "state directory", "lock directory", "cache directory"] {
+            let place = own.join(kind.split(' ').next().unwrap_or_default());
+            fs::create_dir(&place).context("cannot make a directory")?;
+            config += &format!("{kind} = {}\n", text(&place)?);
+        }
+        let log = directory.join("samba.log");
+        config += &format!("pid directory = {}\nlog file = {}\n", text(&own)?, text(&log)?);
+        config += &format!("[share]\npath = {}\nread only = no\n", text(&share)?);
+        let path = own.join("smb.conf");
+        fs::write(&path, config).context("cannot write the configuration")?;
+        let mut samba = Self { directory: directory.to_owned(), config: path, server: None };
+        samba.add_user()?;
+        samba.serve()?;
+        Ok(samba)
+    }
+
+    fn add_user(&self) -> Result<()> {
+        use std::io::Write;
+        let mut child = Command::new("smbpasswd")
+            .args(["-c", text(&self.config)?, "-s", "-a", "root"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("cannot start smbpasswd")?;
+        child.stdin.take().context("no input")?.write_all(b"pw\npw\n").context("cannot tell the password")?;
+        let status = child.wait().context("cannot wait for smbpasswd")?;
+        ensure!(status.success(), "smbpasswd: {status}");
+        Ok(())
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        let words = ["--foreground", "--no-process-group", "-s", text(&self.config)?];
+        self.server = Some(daemon(&self.directory, "smbd", &words)?);
+        wait_listening(445)
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        let servers = signal_all("smbd", Signal::SIGKILL)?;
+        self.server = None;
+        wait_gone(&servers)
+    }
+}
+
+impl World for Samba {
+    fn clear(&mut self, place: &Place) -> Result<()> {
+        if self.server.is_none() {
+            self.serve()?;
+        }
+        signal_all("smbd", Signal::SIGCONT)?;
+        detach_all(&place.mountpoint)
+    }
+}
+
+/// Each mount has a connection of its own. The server is asked every second whether it is alive.
+fn mount_share(place: &Place, more: &str) -> Result<()> {
+    let options = format!("username=root,password=pw,vers=3.1.1,echo_interval=1,nosharesock,{more}");
+    mount("cifs", "//127.0.0.1/share", &place.mountpoint, &options)
+}
+
+const FROZEN: Fault<Samba> = Fault {
+    row: "SMB hard, server frozen",
+    reasons: &["hung"],
+    needs: &[],
+    user: User::Nobody,
+    sentinel: false,
+    data: 64 << 10,
+    deadline: "1s",
+    set_up: |_, place| mount_share(place, "hard"),
+    break_it: |_, _| signal_all("smbd", Signal::SIGSTOP).map(drop),
+    repair: Some(|_, _| signal_all("smbd", Signal::SIGCONT).map(drop)),
+    beside: None,
+};
+
+const KILLED: Fault<Samba> = Fault {
+    row: "SMB soft, server killed",
+    reasons: &["host_down", "hung", "disconnected"],
+    set_up: |_, place| mount_share(place, "soft"),
+    break_it: |world, _| world.kill(),
+    repair: Some(|world, _| world.serve()),
+    ..FROZEN
+};
+
+const FAULTS: &[Fault<Samba>] = &[
+    FROZEN,
+    Fault { user: User::Reads, ..FROZEN },
+    Fault {
+        row: "SMB soft, server frozen",
+        reasons: &["hung", "host_down"],
+        set_up: |_, place| mount_share(place, "soft"),
+        ..FROZEN
+    },
+    KILLED,
+    Fault { user: User::Reads, ..KILLED },
+    Fault { row: "SMB hard, server killed", set_up: |_, place| mount_share(place, "hard"), ..KILLED },
+];
+
+/// Runs them.
+pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {
+    watch.run(&mut Samba::prepare(watch.directory())?, FAULTS)
+}

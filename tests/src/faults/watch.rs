@@ -1,0 +1,295 @@
+//! The agent that watches, and the rows that it is put through, one after the other.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use integration_tests::harness::agent::{Agent, Setup, Volume};
+use integration_tests::harness::bench::Bench;
+use integration_tests::harness::loop_dev::LoopDevice;
+use integration_tests::harness::matrix::{self, Row};
+use integration_tests::harness::needs::first_unmet;
+use integration_tests::harness::process::send;
+use integration_tests::harness::wait::{is_there, now, pause, wait_for_some};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::fault::{Fault, Place, World};
+use super::user::{AtWork, DATA};
+
+/// Names the rows to run, by parts of their names with commas between. All of them when it is not set.
+const ONLY: &str = "MOUNTIE_FAULT";
+
+/// Loading the kernel programs is slow in an emulated machine.
+const PROGRAMS: Duration = Duration::from_secs(180);
+
+/// A sound volume must be healthy within this. The reconnection of an NFS client takes most of it.
+const HEALTHY: Duration = Duration::from_secs(90);
+
+/// A fault must be found within this: the first request on a soft NFSv4 mount waits for a lease.
+const FOUND: Duration = Duration::from_secs(60);
+
+/// Often enough to be quick, and seldom enough to leave the machine to the agent. The times that count are
+/// those of the agent.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// A running agent, and what its rows came to.
+pub(crate) struct Watch<'a> {
+    bench: &'a Bench,
+    agent: Agent,
+    setup: Setup,
+    rows: usize,
+    failures: Vec<String>,
+}
+
+/// What came of a row.
+struct Found {
+    took: Duration,
+    detail: String,
+}
+
+/// Whether the start of the kernel programs is over: then the agent has a table of them.
+fn settled(agent: &Agent) -> Result<Option<()>> {
+    let report: Value =
+        serde_json::from_slice(agent.get("/api/v1/doctor")?.body.as_ref()).context("no JSON")?;
+    let programs = report.get("programs").and_then(Value::as_array).context("no table of programs")?;
+    Ok((!programs.is_empty()).then_some(()))
+}
+
+impl<'a> Watch<'a> {
+    /// Starts an agent that watches nothing yet, and waits until its kernel programs are in place or refused.
+    pub(crate) fn start(bench: &'a Bench) -> Result<Self> {
+        let setup = Setup::new(bench, &body(""))?;
+        let mut agent = Agent::spawn(bench, &setup)?;
+        wait_for_some("the agent is ready", PROGRAMS, || {
+            agent.must_run()?;
+            Ok((agent.get("/readyz")?.status == 200).then_some(()))
+        })?;
+        if matrix::family() != "off" {
+            wait_for_some("the kernel programs are in place, or refused", PROGRAMS, || settled(&agent))?;
+        }
+        Ok(Self { bench, agent, setup, rows: 0, failures: Vec::new() })
+    }
+
+    /// The directory of the case.
+    pub(crate) fn directory(&self) -> &Path {
+        self.bench.directory()
+    }
+
+    /// Runs rows that share a world. A row that fails does not keep the next from running.
+    pub(crate) fn run<W: World>(&mut self, world: &mut W, faults: &[Fault<W>]) -> Result<()> {
+        let only = std::env::var(ONLY).unwrap_or_default();
+        for fault in faults {
+            let row = format!("{}, {}", fault.row, fault.user.word());
+            if !only.split(',').any(|part| row.contains(part)) {
+                continue;
+            }
+            self.rows += 1;
+            let name = format!("v{}", self.rows);
+            let mountpoint = self.bench.make_directory(&name)?;
+            let place = Place { name, mountpoint };
+            if fault.beside.is_some() {
+                self.bench.make_directory(&place.beside().name)?;
+            }
+            self.run_one(world, fault, &row, &place)?;
+        }
+        Ok(())
+    }
+
+    /// Says how it went: an error when any row failed.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.agent.must_run()?;
+        ensure!(
+            self.failures.is_empty(),
+            "{} rows failed:\n{}",
+            self.failures.len(),
+            self.failures.join("\n")
+        );
+        Ok(())
+    }
+
+    fn run_one<W: World>(&mut self, world: &mut W, fault: &Fault<W>, row: &str, place: &Place) -> Result<()> {
+        let (result, detail) = match first_unmet(fault.needs) {
+            Some(reason) => (reason, String::new()),
+            None => {
+                let set_up = self.set_up(world, fault, place);
+                let is_set_up = set_up.is_ok();
+                let found = set_up.and_then(|()| self.put_through(world, fault, place));
+                if let Err(error) = world.clear(place) {
+                    self.failures.push(format!("{row}: left behind: {error:#}"));
+                }
+                match found {
+                    Ok(found) => (format!("detected in {} ms", found.took.as_millis()), found.detail),
+                    Err(error) => {
+                        self.failures.push(format!("{row}: {error:#}"));
+                        let word = if is_set_up { "missed" } else { "not set up" };
+                        (word.to_owned(), format!("{error:#}"))
+                    }
+                }
+            }
+        };
+        println!("{row}: {result}: {detail}");
+        matrix::add(&Row { table: "faults", row, result: &result, detail: &detail })
+    }
+
+    /// Mounts the volume, and lets the agent see it while it is sound.
+    fn set_up<W>(&self, world: &mut W, fault: &Fault<W>, place: &Place) -> Result<()> {
+        (fault.set_up)(world, place).context("cannot be set up")?;
+        fill(fault, place)?;
+        self.watch(fault, place)?;
+        self.wait_healthy(place)?;
+        match fault.beside {
+            Some(_) => self.wait_healthy(&place.beside()),
+            None => Ok(()),
+        }
+    }
+
+    /// Breaks it, waits until that is found, and where it can be repaired, until that is seen too.
+    fn put_through<W>(&self, world: &mut W, fault: &Fault<W>, place: &Place) -> Result<Found> {
+        let begin = now();
+        (fault.break_it)(world, place).context("cannot be broken")?;
+        let mut user = AtWork::new(self.bench, fault.user, place);
+        let mut found = self.wait_degraded(fault, place, begin, &mut user)?;
+        if let Some(check) = fault.beside {
+            let beside = place.beside();
+            let note = wait_for_some("the other volume is as it should be", FOUND, || {
+                let view = self.view(&beside)?;
+                let note = check(&view).with_context(|| summary(&view))?;
+                Ok(Some(format!("; beside it, {note}: {}", summary(&view))))
+            });
+            found.detail += &note?;
+        }
+        if let Some(repair) = fault.repair {
+            let (begin, repaired) = (now(), repair(world, place));
+            repaired.context("cannot be repaired")?;
+            self.wait_healthy(place).context("after the repair")?;
+            let took = now().saturating_sub(begin).as_millis();
+            found.detail += &format!("; healthy {took} ms after the repair began");
+        }
+        Ok(found)
+    }
+
+    /// Tells the agent to watch this volume, and no other.
+    fn watch<W>(&self, fault: &Fault<W>, place: &Place) -> Result<()> {
+        let volume = |place: &Place| {
+            let volume = Volume::at(&place.name, &place.mountpoint);
+            let volume = volume.set("interval", "2s").set("deadline", fault.deadline);
+            if fault.sentinel { volume.sentinel("here").to_toml() } else { volume.to_toml() }
+        };
+        let mut volumes = volume(place);
+        if fault.beside.is_some() {
+            volumes += &volume(&place.beside());
+        }
+        let setup = Setup { body: body(&volumes), ..self.setup.clone() };
+        self.bench.write(format!("{}.toml", setup.name), setup.to_toml().as_bytes())?;
+        send(self.agent.id(), Signal::SIGHUP)
+    }
+
+    fn view(&self, place: &Place) -> Result<Value> {
+        let answer = self.agent.get(&format!("/api/v1/volumes/{}", place.name))?;
+        ensure!(answer.status == 200, "no volume {}: {}", place.name, answer.body);
+        serde_json::from_str(&answer.body).context("not an answer")
+    }
+
+    fn wait_healthy(&self, place: &Place) -> Result<()> {
+        let begin = now();
+        loop {
+            let view = self.view(place);
+            if view.as_ref().is_ok_and(|view| word(view, "state") == "healthy") {
+                return Ok(());
+            }
+            if now().saturating_sub(begin) > HEALTHY {
+                bail!("not healthy: {}", view.map_or_else(|error| error.to_string(), |view| summary(&view)));
+            }
+            pause(PERIOD);
+        }
+    }
+
+    fn wait_degraded<W>(
+        &self,
+        fault: &Fault<W>,
+        place: &Place,
+        begin: Duration,
+        user: &mut AtWork,
+    ) -> Result<Found> {
+        loop {
+            user.go_on()?;
+            // An agent that is busy may answer late.
+            let view = self.view(place);
+            let found = view.as_ref().ok().and_then(|view| fall(view, fault.reasons, begin));
+            let seen = view.map_or_else(|error| format!("{error:#}"), |view| summary(&view));
+            let saw = user.complaint();
+            let saw = if saw.is_empty() { saw } else { format!("a program saw \"{saw}\"; ") };
+            if let Some((at, first)) = found {
+                return Ok(Found { took: at.saturating_sub(begin), detail: format!("{saw}{first}{seen}") });
+            }
+            ensure!(now().saturating_sub(begin) <= FOUND, "{saw}{seen}");
+            pause(PERIOD);
+        }
+    }
+}
+
+fn body(volumes: &str) -> String {
+    format!("[discovery]\nenabled = false\n[kernel]\nfamily = \"{}\"\n{volumes}", matrix::family())
+}
+
+/// Gives the volume something to read, through its mount, while it is sound. What the row brought stays.
+fn fill<W>(fault: &Fault<W>, place: &Place) -> Result<()> {
+    let sentinel = if fault.sentinel { "here" } else { "" };
+    for (name, content) in [(DATA, vec![b'd'; fault.data]), (".mountie", sentinel.into())] {
+        let path = place.mountpoint.join(name);
+        if !content.is_empty() && !is_there(&path) {
+            fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    LoopDevice::settle(&place.mountpoint)
+}
+
+/// When the volume fell for one of these reasons, if that is what it still is for, and what else it was called
+/// before.
+fn fall(view: &Value, reasons: &[&str], begin: Duration) -> Option<(Duration, String)> {
+    if word(view, "state") != "degraded" || !reasons.contains(&word(view, "reason")) {
+        return None;
+    }
+    let changes = view.get("history")?.as_array()?;
+    let falls = changes.iter().filter(|change| word(change, "to") == "degraded").filter_map(|change| {
+        let at = Duration::from_secs_f64(change.get("since_boot")?.as_f64()?);
+        (at >= begin).then_some((at, word(change, "reason")))
+    });
+    let falls: Vec<_> = falls.collect();
+    let (at, _) = falls.iter().filter(|(_, reason)| reasons.contains(reason)).min()?;
+    let others = falls.iter().filter(|(_, reason)| !reasons.contains(reason));
+    let others: Vec<String> = others.map(|(_, reason)| format!("first called {reason}; ")).collect();
+    Some((*at, others.concat()))
+}
+
+fn word<'v>(view: &'v Value, key: &str) -> &'v str {
+    view.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// State, reason, who counted what, and the sentence for people.
+fn summary(view: &Value) -> String {
+    let errors = view.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let counted: Vec<String> = errors
+        .iter()
+        .map(|error| {
+            let count = error.get("count").and_then(Value::as_u64).unwrap_or(0);
+            format!("{} {} by {} x{count}", word(error, "errno"), word(error, "op"), word(error, "source"))
+        })
+        .collect();
+    format!(
+        "{} {} [{}] {}",
+        word(view, "state"),
+        word(view, "reason"),
+        counted.join(", "),
+        word(view, "message")
+    )
+}
+
+/// Failed operations of a volume that one source counted.
+pub(crate) fn counted_by(view: &Value, source: &str) -> u64 {
+    let errors = view.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let from_it = errors.iter().filter(|error| word(error, "source") == source);
+    from_it.filter_map(|error| error.get("count").and_then(Value::as_u64)).sum()
+}

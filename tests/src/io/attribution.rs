@@ -1,0 +1,281 @@
+//! Whose failed calls are: one superblock with several volumes, overlays, subvolumes, and the process that met
+//! the first of them.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use integration_tests::harness::agent::{Agent, Setup, Volume};
+use integration_tests::harness::bench::Bench;
+use integration_tests::harness::case::Case;
+use integration_tests::harness::fuse_fs::{Injector, Mode};
+use integration_tests::harness::loop_dev::{Kind, LoopDevice};
+use integration_tests::harness::matrix;
+use integration_tests::harness::mnt_ns::bind;
+use integration_tests::harness::needs::Need;
+use integration_tests::harness::process::run;
+use integration_tests::harness::reader::{Reader, Work};
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+
+use super::marks::{self, Counts, Marks, counts, difference, key};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Bpf];
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "io::two_roots_of_one_superblock_are_told_apart",
+        needs: NEEDS,
+        timeout: Duration::from_secs(150),
+        run: two_roots,
+    },
+    Case {
+        name: "io::a_failure_below_an_overlay_is_counted_once_for_each_volume",
+        needs: &[Need::Root, Need::Fuse, Need::Bpf, Need::FileSystem("overlay")],
+        timeout: Duration::from_secs(150),
+        run: overlay,
+    },
+    Case {
+        name: "io::errors_of_one_btrfs_subvolume_are_counted_for_that_one",
+        needs: &[
+            Need::Root,
+            Need::Fuse,
+            Need::Loop,
+            Need::Bpf,
+            Need::FileSystem("btrfs"),
+            Need::Tool("mkfs.btrfs"),
+            Need::Tool("btrfs"),
+        ],
+        timeout: Duration::from_secs(150),
+        run: subvolumes,
+    },
+    Case {
+        name: "io::the_first_process_that_met_an_error_is_described",
+        needs: NEEDS,
+        timeout: Duration::from_secs(150),
+        run: described,
+    },
+];
+
+/// How often each failing call is made.
+const CALLS: u64 = 5;
+
+/// Starts an agent with the family of hooks that the caller asks for, and waits until it counts.
+pub(super) fn agent_with(bench: &Bench, volumes: &[Volume]) -> Result<Agent> {
+    let volumes: String = volumes.iter().map(Volume::to_toml).collect();
+    let kernel = format!("[kernel]\nfamily = \"{}\"\n", matrix::family());
+    let agent = Agent::start_with(bench, &Setup::new(bench, &(kernel + &volumes))?)?;
+    agent.wait_scrape("the kernel programs are attached", |scrape| {
+        Ok(scrape.value("mountie_source_up", &[("source", "bpf")])? > 0.0)
+    })?;
+    Ok(agent)
+}
+
+/// Reads the first byte of an open file; 0 or the error's number.
+pub(super) fn read_byte(file: &File) -> i32 {
+    file.read_at(&mut [0], 0).err().and_then(|error| error.raw_os_error()).unwrap_or(0)
+}
+
+/// One volume of an agent, and the file whose marks are counted for it.
+struct Counted<'a> {
+    injector: &'a Injector,
+    agent: &'a Agent,
+    marked: (&'a str, File),
+    marks: Marks,
+}
+
+impl<'a> Counted<'a> {
+    fn new(injector: &'a Injector, agent: &'a Agent, marked: &'a str) -> Result<Self> {
+        let file = File::open(injector.mountpoint().join(marks::FILE)).context("cannot open a file")?;
+        Ok(Self { injector, agent, marked: (marked, file), marks: Marks::new() })
+    }
+
+    /// What rises for some volumes while `work` goes on, without the marks.
+    fn rises(&mut self, volumes: &[&str], work: impl FnOnce() -> Result<()>) -> Result<Vec<Counts>> {
+        let before = self.all(volumes)?;
+        work()?;
+        self.injector.set(&Mode::Ok)?;
+        let (volume, file) = &self.marked;
+        let marks = self.marks.settle(self.injector, (self.agent, volume), || Ok(vec![read_byte(file)]))?;
+        let after = self.all(volumes)?;
+        let mut rises: Vec<Counts> =
+            before.iter().zip(&after).map(|(before, after)| difference(before, after)).collect();
+        for rise in &mut rises {
+            rise.retain(|found, _| {
+                !marks.iter().any(|mark| *found == key(*mark, "read")) && found.1 != "request"
+            });
+        }
+        Ok(rises)
+    }
+
+    fn all(&self, volumes: &[&str]) -> Result<Vec<Counts>> {
+        let scrape = self.agent.scrape()?;
+        Ok(volumes.iter().map(|volume| counts(&scrape, volume)).collect())
+    }
+}
+
+fn only(errno: Errno, op: &str) -> Counts {
+    Counts::from([(key(errno, op), CALLS)])
+}
+
+fn two_roots(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    let part = bench.make_directory("part")?;
+    bind(&injector.mountpoint().join("sub"), &part)?;
+    let volumes = [Volume::at("whole", injector.mountpoint()), Volume::at("part", &part)];
+    let agent = agent_with(bench, &volumes)?;
+    for volume in ["whole", "part"] {
+        agent.wait_state(volume, "healthy")?;
+    }
+    let mut counted = Counted::new(&injector, &agent, "whole")?;
+    let names = ["whole", "part"];
+
+    for (path, owner, other) in [(injector.data(0), 0, 1), (part.join("inner"), 1, 0)] {
+        let file = File::open(&path)?;
+        let rises = counted.rises(&names, || {
+            injector.set(&Mode::fail(Errno::EIO, &["read"]))?;
+            for _ in 0..CALLS {
+                ensure!(read_byte(&file) == Errno::EIO as i32);
+            }
+            Ok(())
+        })?;
+        ensure!(rises.get(owner) == Some(&only(Errno::EIO, "read")), "{}: {rises:?}", path.display());
+        ensure!(rises.get(other).is_some_and(Counts::is_empty), "{}: {rises:?}", path.display());
+
+        let rises = counted.rises(&names, || {
+            injector.set(&Mode::fail(Errno::ENXIO, &["open"]))?;
+            for _ in 0..CALLS {
+                let opened = File::open(&path).err().and_then(|error| error.raw_os_error());
+                ensure!(opened == Some(Errno::ENXIO as i32), "{opened:?}");
+            }
+            Ok(())
+        })?;
+        ensure!(rises.get(owner) == Some(&only(Errno::ENXIO, "open")), "{}: {rises:?}", path.display());
+        ensure!(rises.get(other).is_some_and(Counts::is_empty), "{}: {rises:?}", path.display());
+    }
+    io_row("two roots of one superblock", "counted")
+}
+
+fn overlay(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    let (other, merged) = (bench.make_directory("other")?, bench.make_directory("merged")?);
+    let options = format!("lowerdir={}:{}", injector.mountpoint().display(), other.display());
+    mount(Some("overlay"), &merged, Some("overlay"), MsFlags::empty(), Some(options.as_str()))
+        .context("cannot mount an overlay")?;
+    let agent =
+        agent_with(bench, &[Volume::at("lower", injector.mountpoint()), Volume::at("merged", &merged)])?;
+    for volume in ["lower", "merged"] {
+        agent.wait_state(volume, "healthy")?;
+    }
+    let file = File::open(merged.join("data0"))?;
+    let mut counted = Counted::new(&injector, &agent, "lower")?;
+    let rises = counted.rises(&["merged", "lower"], || {
+        injector.set(&Mode::fail(Errno::EIO, &["read"]))?;
+        for _ in 0..CALLS {
+            ensure!(read_byte(&file) == Errno::EIO as i32);
+        }
+        Ok(())
+    })?;
+    ensure!(rises.first() == Some(&only(Errno::EIO, "read")), "{rises:?}");
+    // The overlay reads the lower file by a call inside the kernel, which ends no system call: seen by some
+    // programs only, and then once for each.
+    let below = rises.get(1).context("no second volume")?;
+    ensure!(below.is_empty() || *below == only(Errno::EIO, "read"), "{rises:?}");
+    let below = if below.is_empty() { "counted for the overlay" } else { "counted for both" };
+    io_row("read through an overlay", below)
+}
+
+/// The roots of all subvolumes have one inode number, and one superblock: they are told apart by their names. The top
+/// of the file system, which has that number as well, is a third volume.
+fn subvolumes(bench: &mut Bench) -> Result<()> {
+    // Marks need a volume whose calls can be made to fail.
+    let injector = Injector::start(bench, "marks", "here")?;
+    let device = LoopDevice::make(bench, "disk", Kind::Btrfs)?;
+    let top = bench.make_directory("top")?;
+    device.mount(&top, "")?;
+    let names = ["one", "two", "top"];
+    for name in ["one", "two"] {
+        btrfs(&["subvolume", "create"], &top.join(name))?;
+        fs::write(top.join(name).join("file"), b"x").context("cannot write")?;
+        btrfs(&["property", "set", "-ts"], &top.join(name)).context("cannot set read-only")?;
+    }
+    let (one, two) = (bench.make_directory("one")?, bench.make_directory("two")?);
+    device.mount(&one, "subvol=one")?;
+    device.mount(&two, "subvol=two")?;
+    let volumes = [Volume::at("one", &one), Volume::at("two", &two), Volume::at("top", &top)];
+    let marks = Volume::at("marks", injector.mountpoint());
+    let agent = agent_with(bench, &volumes.into_iter().chain([marks]).collect::<Vec<_>>())?;
+    for volume in names.into_iter().chain(["marks"]) {
+        agent.wait_state(volume, "healthy")?;
+    }
+    let mut counted = Counted::new(&injector, &agent, "marks")?;
+    for (owner, path) in [one.join("file"), two.join("file"), top.join("one/file")].iter().enumerate() {
+        let file = File::open(path)?;
+        let by_name = || OpenOptions::new().write(true).open(path).map(drop);
+        // Through the descriptor the place is told by the kernel's side alone.
+        let by_descriptor = || file.set_permissions(Permissions::from_mode(0o600));
+        let calls: [(&str, &dyn Fn() -> std::io::Result<()>); 2] =
+            [("open", &by_name), ("change", &by_descriptor)];
+        for (op, call) in calls {
+            let rises = counted.rises(&names, || {
+                for _ in 0..CALLS {
+                    let errno = call().err().and_then(|error| error.raw_os_error());
+                    ensure!(errno == Some(Errno::EROFS as i32), "a read-only subvolume gave {errno:?}");
+                }
+                Ok(())
+            })?;
+            for (index, rise) in rises.iter().enumerate() {
+                let expected = if index == owner { only(Errno::EROFS, op) } else { Counts::new() };
+                ensure!(*rise == expected, "{op} on {}: {rises:?}", path.display());
+            }
+        }
+    }
+    io_row("calls on one of two btrfs subvolumes", "counted for that one")
+}
+
+fn btrfs(words: &[&str], path: &Path) -> Result<()> {
+    let more: &[&str] = if words.contains(&"property") { &["ro", "true"] } else { &[] };
+    let words = words.iter().map(|word| word.as_ref());
+    let arguments: Vec<_> =
+        words.chain([path.as_os_str()]).chain(more.iter().map(|word| word.as_ref())).collect();
+    run("btrfs", &arguments).map(drop)
+}
+
+fn described(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    let agent = agent_with(bench, &[Volume::at("v", injector.mountpoint()).sentinel("here")])?;
+    agent.wait_state("v", "healthy")?;
+    let path = injector.data(0);
+    let reader = Reader::start(bench, "reader", Work::Read, &path, Duration::from_millis(10))?;
+    injector.set(&Mode::fail(Errno::EIO, &["read"]))?;
+    agent.wait_degraded("v", "io_error")?;
+    let shown = agent.command(&["describe", "v"])?;
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    injector.set(&Mode::Ok)?;
+    reader.finish()?;
+
+    let line = text.lines().find(|line| line.contains("met by")).with_context(|| text.clone())?;
+    ensure!(line.contains("reader (process ") && line.contains("EIO on read"), "{line}");
+    // The reader has the case's own mount namespace.
+    let link = fs::read_link("/proc/self/ns/mnt").context("cannot read the namespace's number")?;
+    let number = link.to_string_lossy().replace("mnt:[", "mount namespace ").replace(']', "");
+    ensure!(text.contains(&number), "not {number}: {text}");
+    if let Some(cgroup) = own_cgroup() {
+        ensure!(text.contains(&format!("in cgroup {cgroup},")), "not cgroup {cgroup}: {text}");
+    }
+    Ok(())
+}
+
+/// The path of this process's cgroup, where version 2 is mounted at the usual place.
+fn own_cgroup() -> Option<String> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let directory = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
+    directory.join("cgroup.procs").is_file().then(|| path.to_owned())
+}
+
+fn io_row(row: &str, result: &str) -> Result<()> {
+    matrix::add(&matrix::Row { table: "io", row, result, detail: "" })
+}

@@ -1,0 +1,181 @@
+//! The agent for 64-bit ARM, built on this machine, and as much of it run as can be run in emulation.
+//!
+//! The standard library for the target comes from rustup where it has it, else out of the package that belongs to
+//! the distribution's compiler: unpacked beside the build, never installed.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::command::{cargo, is_root, must, root, step};
+use crate::ebpf::DISTRIBUTION_RUSTC;
+use crate::setup::{self, program_exists};
+
+/// What is built for.
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+/// The name of its architecture in the distribution.
+const ARCHITECTURE: &str = "arm64";
+/// The linker, and what it links with.
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const LINKER_PACKAGES: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
+/// Where these packages have the target's libraries.
+const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+/// Programs that run a program of the target, best first.
+const EMULATORS: [&str; 2] = ["qemu-aarch64-static", "qemu-aarch64"];
+
+/// Where the target's standard library is.
+enum Library {
+    /// Part of the toolchain in use.
+    OfToolchain,
+    /// Below this directory, for the distribution's compiler.
+    Unpacked(PathBuf),
+}
+
+/// Builds, and runs what can be run; returns the binary.
+pub(crate) fn run(release: bool) -> Result<PathBuf> {
+    step(&format!("building the agent for {TARGET}"));
+    if !program_exists(LINKER) {
+        setup::install(LINKER_PACKAGES).with_context(|| format!("{LINKER} is missing"))?;
+    }
+    let library = library()?;
+    let mut build = cargo();
+    build.args(["build", "--package", "agent", "--target", TARGET]).env(variable("LINKER"), LINKER);
+    if release {
+        build.arg("--release");
+    }
+    if let Library::Unpacked(sysroot) = &library {
+        build.env("RUSTC", DISTRIBUTION_RUSTC);
+        build.env(variable("RUSTFLAGS"), format!("--sysroot {}", sysroot.display()));
+    }
+    must(&mut build)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let binary = target.join(TARGET).join(if release { "release" } else { "debug" }).join("mountie");
+    try_out(&binary)?;
+    Ok(binary)
+}
+
+/// The same where it is one step of many: what it lacks is printed, and the step left out.
+pub(crate) fn run_if_possible() -> Result<()> {
+    let missing = missing();
+    if missing.is_empty() {
+        return run(false).map(drop);
+    }
+    step(&format!("skipped: the agent for {TARGET} needs {}", missing.join(", ")));
+    Ok(())
+}
+
+/// What is neither there nor can be installed here.
+fn missing() -> Vec<&'static str> {
+    let can_install = program_exists("apt-get") && is_root();
+    let library = of_toolchain() || (can_install && Path::new(DISTRIBUTION_RUSTC).is_file());
+    [(library, "the target's standard library"), (can_install || program_exists(LINKER), LINKER)]
+        .into_iter()
+        .filter_map(|(found, name)| (!found).then_some(name))
+        .collect()
+}
+
+/// A variable of cargo for the target: what has its name does not reach build scripts.
+fn variable(key: &str) -> String {
+    format!("CARGO_TARGET_{}_{key}", TARGET.replace('-', "_").to_uppercase())
+}
+
+fn of_toolchain() -> bool {
+    let mut print = Command::new("rustc");
+    print.current_dir(root()).args(["--print", "target-libdir", "--target", TARGET]);
+    said(&mut print).is_ok_and(|directory| Path::new(&directory).is_dir())
+}
+
+fn library() -> Result<Library> {
+    if of_toolchain() {
+        return Ok(Library::OfToolchain);
+    }
+    let owner = said(Command::new("dpkg-query").args(["-S", DISTRIBUTION_RUSTC]))?;
+    let compiler = owner.split(':').next().unwrap_or_default();
+    let version = said(Command::new("dpkg-query").args(["-W", "-f", "${Version}", compiler]))?;
+    // A library of another version is refused by the compiler: each has a place of its own.
+    let place = root().join("target").join("cross").join(format!("{TARGET}-{version}"));
+    let sysroot = place.join("usr");
+    if !sysroot.join("lib/rustlib").join(TARGET).join("lib").is_dir() {
+        let package = format!("lib{}-dev", compiler.replacen("rustc", "std-rust", 1));
+        fetch(&format!("{package}:{ARCHITECTURE}={version}"), &place)
+            .with_context(|| format!("the standard library for {TARGET} could not be had"))?;
+    }
+    Ok(Library::Unpacked(sysroot))
+}
+
+/// Downloads a package with lists of its own, so that nothing of the host's changes, and unpacks it.
+fn fetch(package: &str, place: &Path) -> Result<()> {
+    println!("→ unpacking {package} below {}", place.display());
+    let work = place.with_extension("download");
+    for directory in ["lists/partial", "cache/archives/partial", "packages"] {
+        std::fs::create_dir_all(work.join(directory))?;
+    }
+    let own = said(Command::new("dpkg").arg("--print-architecture"))?;
+    let options = [
+        format!("Dir::State::Lists={}", work.join("lists").display()),
+        format!("Dir::Cache={}", work.join("cache").display()),
+        format!("APT::Architectures::={own}"),
+        format!("APT::Architectures::={ARCHITECTURE}"),
+        "APT::Sandbox::User=root".to_owned(),
+        "Acquire::Languages=none".to_owned(),
+        "APT::Update::Post-Invoke-Success::=".to_owned(),
+    ];
+    let apt = |arguments: &[&str]| {
+        let mut apt = Command::new("apt-get");
+        apt.current_dir(work.join("packages")).arg("--quiet").stdin(Stdio::null());
+        apt.args(options.iter().flat_map(|option| ["-o", option.as_str()])).args(arguments);
+        must(&mut apt)
+    };
+    apt(&["update"])?;
+    apt(&["download", package])?;
+    let file = std::fs::read_dir(work.join("packages"))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .context("apt-get has downloaded nothing")?;
+    must(Command::new("dpkg").arg("-x").arg(file).arg(place))
+}
+
+/// Runs what needs neither a kernel of the target nor privileges.
+fn try_out(binary: &Path) -> Result<()> {
+    let Some(emulator) = EMULATORS.into_iter().find(|name| program_exists(name)) else {
+        println!("not run: no {} here", EMULATORS.join(" or "));
+        return Ok(());
+    };
+    let example = root().join("agent").join("config").join("mountie.example.toml");
+    for arguments in [vec![OsString::from("--version")], vec!["check-config".into(), example.into()]] {
+        let mut run = Command::new(emulator);
+        run.args(["-L", LIBRARIES]).arg(binary).args(arguments).stdout(Stdio::null());
+        must(&mut run)?;
+    }
+    println!("{} runs under {emulator}", binary.display());
+    Ok(())
+}
+
+/// What a program prints, without the end of the line.
+fn said(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("failed to run {name}"))?;
+    if !output.status.success() {
+        bail!("{name} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_those_of_the_target_alone() {
+        assert_eq!(variable("RUSTFLAGS"), "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS");
+    }
+
+    #[test]
+    fn a_program_that_fails_is_an_error_with_its_words() {
+        let error = said(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err().to_string();
+        assert!(error.contains("why") && error.contains('3'), "{error}");
+        assert_eq!(said(Command::new("echo").arg("x")).unwrap(), "x");
+    }
+}

@@ -1,0 +1,139 @@
+//! The price of each family of hooks in instructions, on a guest whose clock counts them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use crate::command::{root as workspace, step};
+use crate::setup;
+
+use super::guest::{Bench, Ending, Job, ROWS, remove_leftovers};
+use super::kernel::Kernel;
+use super::kernels::Series;
+use super::qemu::Machine;
+use super::{build_init, cache, host, root, suite};
+
+/// The document that a full measurement writes.
+const FILE: &str = "tests/OVERHEAD.md";
+
+/// What the guests need beside the usual: the tool that is compared.
+const PEERS: &[&str] = &["bpftrace"];
+
+/// Compiling and verifying programs takes minutes where every instruction is emulated.
+const DEADLINE: Duration = Duration::from_secs(3000);
+
+/// One measured value, as the show wrote it.
+#[derive(Deserialize)]
+struct Row {
+    table: String,
+    /// What was attached.
+    row: String,
+    /// The workload.
+    result: String,
+    /// The value.
+    detail: String,
+}
+
+/// Measures on one kernel; writes the document.
+pub(crate) fn run(series: &'static Series) -> Result<()> {
+    setup::run()?;
+    let binaries = cache::folder().join("binaries");
+    suite::build(&binaries)?;
+    let init = build_init()?;
+    let cache = cache::Cache::open()?;
+    host::prepare(cache.folder())?;
+    remove_leftovers()?;
+    let kernel = Kernel::prepare(series, &cache)?;
+    // One virtual nanosecond is one instruction, and an idle guest does not wait.
+    let counting = ["-icount", "shift=0,sleep=off"].map(str::to_owned).to_vec();
+    let machine =
+        Machine { accelerator: "tcg,thread=single".to_owned(), more: counting, ..Machine::default() };
+    let root = root::prepare(&cache, PEERS)?;
+    let bench = Bench { root, init, share: binaries, machine, live: true };
+    step(&format!("instructions on {} (every one is emulated: this takes some minutes)", series.name));
+    let job = Job {
+        name: "instructions".to_owned(),
+        command: ["/host/cases", "--show", "instructions"].map(str::to_owned).to_vec(),
+        environment: [("MOUNTIE_BIN", "/host/mountie"), ("MOUNTIE_MATRIX", ROWS)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .to_vec(),
+        modules: Vec::new(),
+        deadline: DEADLINE,
+    };
+    let outcome = bench.run(&kernel, &job)?;
+    match outcome.ending {
+        Ending::Exited(0) => {}
+        Ending::Exited(code) => bail!("the measurement ended with {code}"),
+        Ending::TimedOut(console) | Ending::Died(console) => {
+            bail!("the guest did not finish; the end of its console:\n{console}")
+        }
+    }
+    let document = document(series.name, &outcome.rows)?;
+    let path = workspace().join(FILE);
+    fs::write(&path, document).with_context(|| format!("cannot write {}", path.display()))?;
+    step(&format!("written: {FILE}"));
+    Ok(())
+}
+
+const HEAD: &str = "# What the kernel programs cost\n\n\
+    Written by `cargo xtask bench instructions`; do not edit. Instructions an operation on an emulated machine \
+    whose clock counts them, and how many more than with nothing attached. No call of these loops fails.\n\n\
+    `empty` is a program that returns at once, on the same hooks: what attaching there costs by itself. `tar` packs \
+    a tree of 200 files into a pipe; `echo` is one byte there and back over loopback TCP, both ends.\n\n\
+    `auto` tries the family first that costs less on reads, writes and mixed work.\n\n";
+
+/// The table: what was attached as rows, workloads as columns.
+fn document(kernel: &str, rows: &str) -> Result<String> {
+    let rows: Vec<Row> = rows
+        .lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("a bad row: {line}")))
+        .collect::<Result<_>>()?;
+    let rows = rows.iter().filter(|row| row.table == "instructions");
+    let (mut workloads, mut names) = (Vec::new(), Vec::new());
+    let mut cells = BTreeMap::new();
+    for row in rows {
+        if !workloads.contains(&&row.result) {
+            workloads.push(&row.result);
+        }
+        if !names.contains(&&row.row) {
+            names.push(&row.row);
+        }
+        cells.insert((&row.row, &row.result), &row.detail);
+    }
+    if cells.is_empty() {
+        bail!("nothing was measured");
+    }
+    let mut text = String::from(HEAD);
+    let heads: Vec<&str> = workloads.iter().map(|workload| workload.as_str()).collect();
+    writeln!(text, "| {kernel} | {} |", heads.join(" | "))?;
+    writeln!(text, "|---|{}", "---:|".repeat(heads.len()))?;
+    for name in names {
+        let line: Vec<&str> = workloads
+            .iter()
+            .map(|workload| cells.get(&(name, *workload)).map_or("", |cell| cell.as_str()))
+            .collect();
+        writeln!(text, "| {name} | {} |", line.join(" | "))?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_become_a_table_and_none_is_an_error() {
+        let rows = r#"{"table":"instructions","family":"auto","row":"nothing","result":"read","detail":"541 (+0.0 %)"}
+{"table":"instructions","family":"auto","row":"empty","result":"read","detail":"676 (+25.0 %)"}
+{"table":"instructions","family":"auto","row":"empty","result":"stat","detail":"9"}
+"#;
+        let text = document("6.12", rows).unwrap();
+        assert!(text.contains("| 6.12 | read | stat |\n|---|---:|---:|\n"));
+        assert!(text.contains("| nothing | 541 (+0.0 %) |  |\n| empty | 676 (+25.0 %) | 9 |\n"));
+        assert!(document("6.12", "").is_err());
+    }
+}
