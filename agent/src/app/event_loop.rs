@@ -32,7 +32,7 @@ use crate::export::metrics::{Metrics, Suppression};
 use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
 use crate::remediation::Executor;
-use crate::sensor::SensorEvent;
+use crate::sensor::{SensorEvent, SourceName};
 use crate::store::{Opened, Store, StoreError};
 use crate::sys::clock;
 
@@ -261,7 +261,12 @@ impl EventLoop {
                     self.sources.forget_cgroups();
                 }
             }
-            SensorEvent::Source(name, state) => self.facts.source(name, state),
+            SensorEvent::Source(name, state) => {
+                if name == SourceName::Bpf {
+                    self.sources.confirm();
+                }
+                self.facts.source(name, state);
+            }
             SensorEvent::Program(status) => self.facts.program(status),
             SensorEvent::Dropped { records, mount_events } => {
                 self.facts.records_dropped += records;
@@ -388,7 +393,7 @@ impl EventLoop {
         };
         let looked_at = !volumes.iter().any(waits_for_a_look);
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
-        let ready = self.table_seen && looked_at && self.sources.is_started();
+        let ready = self.table_seen && looked_at && self.sources.is_watching();
         self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, ready)));
         // Who has left waits for nothing, also where the look never comes.
         self.waiting.retain(|_, waiting| {

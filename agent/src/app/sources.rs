@@ -38,6 +38,8 @@ pub(super) struct Sources {
     /// Verifying kernel programs can take seconds on a busy node: it is done beside the event loop.
     starting: Option<JoinHandle<ebpf::Started>>,
     ebpf: Option<ebpf::Handle>,
+    /// They have not said yet that they count for what they were told first.
+    is_unconfirmed: bool,
     /// Starts when it is known whether there is an iterator.
     census: Option<census::Handle>,
     cgroups: Option<Cgroups>,
@@ -117,6 +119,7 @@ impl Sources {
         Self {
             starting: Some(starting),
             ebpf: None,
+            is_unconfirmed: false,
             census: None,
             cgroups: Cgroups::start(cgroups::ROOTS.map(PathBuf::from).to_vec(), events.clone()),
             events: events.downgrade(),
@@ -258,6 +261,16 @@ impl Sources {
         }
     }
 
+    /// Whether the kernel programs count for what is tracked, or never will: until then a failed call may be missed.
+    pub(super) const fn is_watching(&self) -> bool {
+        self.is_started() && !self.is_unconfirmed
+    }
+
+    /// The kernel programs have said something of themselves: they do so when they count for a new set.
+    pub(super) const fn confirm(&mut self) {
+        self.is_unconfirmed = false;
+    }
+
     /// Whether the kernel programs are started, or have failed to.
     pub(super) const fn is_started(&self) -> bool {
         self.starting.is_none()
@@ -275,6 +288,7 @@ impl Sources {
                 facts.programs = started.programs;
                 facts.source(SourceName::Bpf, started.state);
                 self.ebpf = started.handle;
+                self.is_unconfirmed = self.ebpf.is_some();
                 self.tell_kernel();
                 self.start_census(started.census, facts);
             }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, Setup, Volume};
+use integration_tests::harness::agent::{Agent, SOON, Setup, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
@@ -17,6 +17,7 @@ use integration_tests::harness::mnt_ns::bind;
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::run;
 use integration_tests::harness::reader::{Reader, Work};
+use integration_tests::harness::wait::wait_for_some;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
@@ -251,13 +252,16 @@ fn described(bench: &mut Bench) -> Result<()> {
     let reader = Reader::start(bench, "reader", Work::Read, &path, Duration::from_millis(10))?;
     injector.set(&Mode::fail(Errno::EIO, &["read"]))?;
     agent.wait_degraded("v", "io_error")?;
-    let shown = agent.command(&["describe", "v"])?;
-    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    // The request below the read may have been met before it.
+    let text = wait_for_some("the reader's failed read is described", SOON, || {
+        let shown = agent.command(&["describe", "v"])?;
+        let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let is_met = |line: &str| line.contains("reader (process ") && line.contains("EIO on read");
+        Ok(text.lines().any(is_met).then_some(text))
+    })?;
     injector.set(&Mode::Ok)?;
     reader.finish()?;
 
-    let line = text.lines().find(|line| line.contains("met by")).with_context(|| text.clone())?;
-    ensure!(line.contains("reader (process ") && line.contains("EIO on read"), "{line}");
     // The reader has the case's own mount namespace.
     let link = fs::read_link("/proc/self/ns/mnt").context("cannot read the namespace's number")?;
     let number = link.to_string_lossy().replace("mnt:[", "mount namespace ").replace(']', "");

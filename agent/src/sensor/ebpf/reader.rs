@@ -78,6 +78,8 @@ pub(super) struct Reader {
     kernel_lower: KernelLower,
     places: Places,
     watched: Watched,
+    /// Whether a set was ever told: the first one is answered also when it is empty.
+    has_tracked: bool,
     stacks: Stacks,
     names: Names,
     events: Sender<SensorEvent>,
@@ -110,6 +112,7 @@ impl Reader {
             kernel_lower: maps.lower,
             places: Places::default(),
             watched: Watched::default(),
+            has_tracked: false,
             stacks: Stacks::default(),
             names,
             events,
@@ -174,7 +177,7 @@ impl Reader {
                 Err(TryRecvError::Empty) => break true,
             }
         };
-        if let Some(watched) = latest.filter(|watched| *watched != self.watched) {
+        if let Some(watched) = latest.filter(|watched| !self.has_tracked || *watched != self.watched) {
             self.track(watched);
         }
         goes_on
@@ -183,6 +186,7 @@ impl Reader {
     fn track(&mut self, watched: Watched) {
         let places = Places::new(&watched.tracked, &watched.shadows, &watched.subvolumes);
         self.watched = watched;
+        self.has_tracked = true;
         // What was counted for superblocks that go away is passed on first.
         self.read_counters();
         self.condition.places = self.kernel_places.apply(&places);
