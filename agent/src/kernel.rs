@@ -5,6 +5,7 @@
 pub mod btf;
 pub mod capability;
 pub mod namespace;
+pub mod trampolines;
 
 use std::path::Path;
 
@@ -60,10 +61,15 @@ impl KernelSupport {
     ///
     /// kernel: `bpf_map_charge_memlock`, kernel/bpf/syscall.c, until 5.10; by memory cgroup since 5.11.
     fn accounts_by_limit(&self) -> bool {
+        self.version().is_some_and(|version| version < (5, 11))
+    }
+
+    /// Series of the release: major and minor.
+    #[must_use]
+    pub fn version(&self) -> Option<(u32, u32)> {
         let mut numbers =
             self.release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
-        let version: Option<(u32, u32)> = numbers.next().zip(numbers.next());
-        version.is_some_and(|version| version < (5, 11))
+        numbers.next().zip(numbers.next())
     }
 }
 

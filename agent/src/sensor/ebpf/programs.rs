@@ -52,6 +52,17 @@ pub enum Attachment {
     Iterator,
 }
 
+impl Attachment {
+    /// Whether it hangs on a kernel function, through a trampoline.
+    #[must_use]
+    pub const fn is_on_function(self) -> bool {
+        match self {
+            Self::FunctionExit | Self::CallExit | Self::PlaceExit(_) | Self::FunctionEntry => true,
+            Self::RawTracepoint | Self::RunOnce | Self::Iterator => false,
+        }
+    }
+}
+
 /// One program.
 #[derive(Debug)]
 pub struct ProgramRow {

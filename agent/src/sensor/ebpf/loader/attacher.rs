@@ -18,7 +18,7 @@ use super::super::trampolines::{Links, Trampolines};
 use super::LoadError;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::btf::modules::Module;
-use crate::kernel::{KernelSupport, namespace};
+use crate::kernel::{KernelSupport, namespace, trampolines};
 use crate::sensor::{ProgramState, ProgramStatus};
 
 /// A row and what became of it.
@@ -48,11 +48,15 @@ pub(in super::super) struct Attacher {
     links: Links,
     /// The iterator, once it is loaded and until it is taken.
     census: Option<Iter>,
+    /// Why nothing should hang on functions here.
+    danger: Option<&'static str>,
 }
 
 impl Attacher {
     /// Nothing is attached yet.
     pub(super) fn new(ebpf: Ebpf, layout: Layout, support: KernelSupport, types: PathBuf) -> Self {
+        let version = support.version().unwrap_or_default();
+        let danger = trampolines::danger(version, namespace::sees_host_processes());
         let not_chosen = || ProgramState::NotChosen("another family is used".to_owned());
         let states = PROGRAMS.iter().map(|row| (row, not_chosen())).collect();
         Self {
@@ -64,6 +68,7 @@ impl Attacher {
             states,
             links: Links::new(),
             census: None,
+            danger,
         }
     }
 
@@ -171,6 +176,9 @@ impl Attacher {
     fn attach(&mut self, row: &ProgramRow, ends: Option<&mut Trampolines>) -> Result<(), String> {
         if let Some(missing) = self.layout.lacks(row.needs) {
             return Err(missing.to_owned());
+        }
+        if let Some(danger) = self.danger.filter(|_| row.attachment.is_on_function()) {
+            return Err(danger.to_owned());
         }
         match row.attachment {
             Attachment::FunctionExit | Attachment::CallExit | Attachment::PlaceExit(_) => {
