@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod agent;
+mod apt;
 mod bench;
 mod ci;
 mod command;
 mod cross;
 mod ebpf;
+mod quietly;
 mod setup;
 mod shows;
 mod test;

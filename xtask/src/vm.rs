@@ -17,7 +17,6 @@ mod pool;
 mod qemu;
 mod report;
 mod root;
-mod run;
 mod suite;
 mod table;
 

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::quietly::tail;
+
 use super::cache::{self, clear};
 use super::cpio::Archive;
 use super::kernel::Kernel;
 use super::qemu::{self, Files, Machine};
-use super::run::tail;
 
 /// The folders of running guests, below the cache's.
 const GUESTS: &str = "guests";
