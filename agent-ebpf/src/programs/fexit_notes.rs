@@ -1,13 +1,15 @@
 //! Programs that note where a function has failed. Functions differ between kernels in which argument says where
 //! and in how many there are, so a program is named after both, and the agent attaches the one that fits what
-//! the running kernel says of the function. One program may hang on several functions.
+//! the running kernel says of the function. One program may hang on several functions. Where the result is a pointer
+//! the program is another one, with `_pointer` at the end of its name.
 //!
 //! kernel: the list of functions and what they are since stands in the agent's table of programs.
 
 use aya_ebpf::macros::fexit;
+use aya_ebpf::EbpfContext as _;
 use aya_ebpf::programs::FExitContext;
 
-use crate::kernel_struct::{Address, follow};
+use crate::kernel_struct::{Address, follow, read};
 use crate::maps::offset;
 use crate::note;
 
@@ -38,6 +40,29 @@ notes! {
     dentry: dentry_0_2(0, 2) dentry_0_3(0, 3) dentry_0_4(0, 4) dentry_0_5(0, 5) dentry_0_6(0, 6)
         dentry_1_2(1, 2) dentry_1_3(1, 3) dentry_1_4(1, 4) dentry_1_5(1, 5) dentry_1_6(1, 6)
         dentry_2_3(2, 3) dentry_2_4(2, 4) dentry_2_5(2, 5) dentry_2_6(2, 6);
+}
+
+/// The same for results that are pointers. The word is read like any memory: a pointer of a known type is nothing
+/// that the verifier lets a program reckon with. It costs a helper on every success, so it is for functions that
+/// are called now and then.
+macro_rules! notes_of_pointers {
+    ($($what:ident: $($name:ident($place:literal, $count:literal))+;)+) => {$($(
+        /// kernel: FUNCTION and FILE are those of its rows in the table of programs, since what stands there.
+        #[fexit]
+        pub fn $name(ctx: FExitContext) -> i32 {
+            let result = read::<u64>(ctx.as_ptr() as Address, 8 * $count);
+            if let Some(errno) = result.and_then(note::errno_of) {
+                $what(errno, ctx.arg($place));
+            }
+            0
+        }
+    )+)+};
+}
+
+notes_of_pointers! {
+    // `struct dentry *`
+    dentry: dentry_1_3_pointer(1, 3) dentry_1_4_pointer(1, 4) dentry_1_5_pointer(1, 5)
+        dentry_2_4_pointer(2, 4) dentry_2_5_pointer(2, 5) dentry_2_6_pointer(2, 6);
 }
 
 #[inline(always)]

@@ -100,6 +100,8 @@ pub struct KernelTypes {
 pub struct Function {
     /// Equal for functions with the same parameters and result.
     pub prototype: u32,
+    /// Whether the result is a pointer. The verifier then forbids to reckon with it.
+    pub returns_pointer: bool,
     /// For each parameter the structure that it points to; empty for any other.
     pub parameters: Vec<String>,
 }
@@ -165,7 +167,12 @@ impl KernelTypes {
             let prototype = function.get_type_id()?;
             let Ok(Type::FuncProto(found)) = self.btf.resolve_type_by_id(prototype) else { return None };
             let points_to = |parameter| self.structure_behind(parameter).unwrap_or_default();
-            Some(Function { prototype, parameters: found.parameters.iter().map(points_to).collect() })
+            let result = self.btf.resolve_type_by_id(found.return_type_id());
+            Some(Function {
+                prototype,
+                returns_pointer: matches!(result, Ok(Type::Ptr(_))),
+                parameters: found.parameters.iter().map(points_to).collect(),
+            })
         });
         found.ok_or_else(|| self.absent(name, || BtfError::NoFunction { function: name.to_owned() }))
     }

@@ -83,7 +83,7 @@ impl GoodLook {
     pub const fn tried(&self, group: Group) -> bool {
         match group {
             Group::Attributes | Group::Below => true,
-            Group::Data => self.read_data,
+            Group::Data | Group::Faults => self.read_data,
             Group::Writes => self.wrote_data,
         }
     }

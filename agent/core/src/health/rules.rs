@@ -254,7 +254,7 @@ impl Facts<'_> {
             T::IdentityDiffers => self.other_identity().is_some(),
             T::SentinelIsOff => matches!(evidence.look, Look::Sentinel(_)),
             T::ErrorsSustained(class) => {
-                let untried = |group| group != Group::Below && !self.will_be_tried(class, group);
+                let untried = |group: Group| group.can_prove() && !self.will_be_tried(class, group);
                 self.tally(class, untried).is_some_and(|tally| {
                     tally.count >= self.sustained_errors && tally.spread() >= self.sustained_spread
                 })

@@ -25,7 +25,7 @@ pub(super) enum Cause {
     Counters,
     /// No room in the ring buffer.
     Ring,
-    /// Names beyond the budget.
+    /// Names beyond the budget of the kernel side or of the agent.
     Names,
     /// The event loop had no room, or a record could not be read.
     Here,
@@ -37,8 +37,8 @@ impl Cause {
             Self::Counters => "failed calls are not counted: the map of counters is full".to_owned(),
             Self::Ring => "records are lost: the ring buffer is full (counters are complete)".to_owned(),
             Self::Names => format!(
-                "failed calls on names are not counted: processes send more than {NAMES_PER_INTERVAL} names in \
-                 {} ms",
+                "failed calls on names are not counted: there are more than {NAMES_PER_INTERVAL} in {} ms of some \
+                 processes, or more than the agent can look up",
                 RECORD_INTERVAL_NANOS / 1_000_000
             ),
             Self::Here => "records are lost: the agent is too slow (counters are complete)".to_owned(),

@@ -11,6 +11,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use agent_common::decode::{Record, decode};
+use agent_common::record::NameRecord;
+use agent_common::settings::LOWER_SUPERBLOCKS;
 use agent_core::id::SuperblockId;
 use agent_core::time::Monotonic;
 use aya::maps::{MapData, MapError, RingBuf};
@@ -24,7 +26,7 @@ use super::loader::Loaded;
 use super::loader::attacher::Attacher;
 use super::losses::{Cause, Losses};
 use super::maps::{KernelLower, KernelPlaces, Maps};
-use super::names::Names;
+use super::names::{Names, Place};
 use super::places::Places;
 use super::stacks::Stacks;
 use super::{Command, Watched, decode as observations};
@@ -207,7 +209,15 @@ impl Reader {
         let superblocks: BTreeSet<SuperblockId> =
             self.watched.tracked.iter().map(|tracked| tracked.superblock).collect();
         look(&mut self.stacks, Path::new("/sys"), &superblocks, &self.watched.sources);
-        self.condition.lower = self.kernel_lower.apply(&self.stacks.rows());
+        let (rows, left_out) = self.stacks.rows();
+        self.condition.lower = self.kernel_lower.apply(&rows).or_else(|| {
+            (left_out > 0).then(|| {
+                format!(
+                    "errors of devices are not counted for every volume: there are more than {LOWER_SUPERBLOCKS} on \
+                     one device, {left_out} too many"
+                )
+            })
+        });
         self.untold.add(self.attacher.retry());
         self.tell_programs();
     }
@@ -219,7 +229,7 @@ impl Reader {
 
     /// Passes on what the ring buffer holds; whether there was anything.
     fn take_records(&mut self) -> bool {
-        let (mut any, mut lost) = (false, 0);
+        let (mut any, mut lost) = (false, Lost::default());
         for _ in 0..BATCH {
             let record = match self.records.next() {
                 Some(item) => decode(&item),
@@ -228,32 +238,43 @@ impl Reader {
             any = true;
             let event = match record {
                 Ok(Record::Error(record)) => Some(observations::first(&record)),
-                Ok(Record::Name(record)) => {
-                    let now = clock::now();
-                    let place = self.names.place(now, &record, &self.places);
-                    if place.is_some() {
-                        self.losses.ledger.placed(record.who.tgid, now);
+                Ok(Record::Name(record)) => match self.place(&record) {
+                    Place::Tracked(key) => Some(observations::placed(&record.header, &record.who, &key)),
+                    Place::Elsewhere => None,
+                    Place::NotLookedUp => {
+                        lost.calls += 1;
+                        None
                     }
-                    place.map(|key| observations::placed(&record.header, &record.who, &key))
-                }
+                },
                 Ok(Record::Unknown { kind }) => {
                     tracing::debug!(kind, "Record of an unknown kind skipped");
                     None
                 }
                 Err(error) => {
                     tracing::debug!(%error, "Record skipped");
-                    lost += 1;
+                    lost.records += 1;
                     None
                 }
             };
-            if let Some(errors) = event
-                && !self.send(SensorEvent::Kernel(errors))
-            {
-                lost += 1;
+            if let Some(errors) = event {
+                // A record of a counter carries no count; one of a name carries its own.
+                let lost = if errors.count > 0 { &mut lost.calls } else { &mut lost.records };
+                *lost += u64::from(!try_send(&self.events, SensorEvent::Kernel(errors), &mut self.closed));
             }
         }
-        self.losses.ledger.add(Cause::Here, lost, clock::now());
+        let now = clock::now();
+        self.losses.ledger.add(Cause::Names, lost.calls, now);
+        self.losses.ledger.add(Cause::Here, lost.records, now);
         any
+    }
+
+    fn place(&mut self, record: &NameRecord) -> Place {
+        let now = clock::now();
+        let place = self.names.place(now, record, &self.places);
+        if matches!(place, Place::Tracked(_)) {
+            self.losses.ledger.placed(record.who.tgid, now);
+        }
+        place
     }
 
     fn read_counters(&mut self) {
@@ -288,6 +309,15 @@ impl Reader {
     fn send(&mut self, event: SensorEvent) -> bool {
         try_send(&self.events, event, &mut self.closed)
     }
+}
+
+/// What of one batch of records was lost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lost {
+    /// Failed calls that no counter has.
+    calls: u64,
+    /// Records of counters.
+    records: u64,
 }
 
 /// A way to look below tracked superblocks.

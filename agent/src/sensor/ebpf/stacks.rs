@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use agent_common::settings::{LOWER_SUPERBLOCKS, LowerDevice};
+use agent_common::settings::LowerDevice;
 use agent_core::id::SuperblockId;
 
 use crate::sensor::btrfs;
@@ -60,10 +60,11 @@ impl Stacks {
     }
 
     /// The rows of the map: for every device the superblocks above it. A superblock whose own device it is is not
-    /// among them; the programs know that one.
+    /// among them; the programs know that one. Also how many places were wanted and not there.
     #[must_use]
-    pub(super) fn rows(&self) -> BTreeMap<u32, LowerDevice> {
+    pub(super) fn rows(&self) -> (BTreeMap<u32, LowerDevice>, usize) {
         let mut rows: BTreeMap<u32, LowerDevice> = BTreeMap::new();
+        let mut left_out = 0;
         for (superblock, stack) in &self.0 {
             let own = superblock.to_kernel();
             for device in stack.devices.iter().filter(|device| **device != own) {
@@ -71,11 +72,11 @@ impl Stacks {
                 if let Some(free) = row.superblocks.iter_mut().find(|place| **place == 0) {
                     *free = own;
                 } else {
-                    tracing::debug!(device, most = LOWER_SUPERBLOCKS, "Too many volumes on one device");
+                    left_out += 1;
                 }
             }
         }
-        rows
+        (rows, left_out)
     }
 }
 

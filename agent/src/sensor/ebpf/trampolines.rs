@@ -163,10 +163,11 @@ impl Trampolines {
 }
 
 /// The program that finds a pointer to `structure` where this function has it: named after the structure, the
-/// first argument that is one, and how many there are.
+/// first argument that is one, and how many there are; and after the result, where that is a pointer.
 fn fitting(function: &Function, structure: &str) -> Option<String> {
     let place = function.parameters.iter().position(|parameter| parameter == structure)?;
-    Some(format!("{structure}_{place}_{}", function.parameters.len()))
+    let result = if function.returns_pointer { "_pointer" } else { "" };
+    Some(format!("{structure}_{place}_{}{result}", function.parameters.len()))
 }
 
 fn function_exit<'a>(
