@@ -23,8 +23,6 @@ const WORKING_DIRECTORY: i32 = libc::AT_FDCWD;
 const TABLE_LIFE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Tables that are kept at a time.
 const TABLES: usize = 64;
-/// A table that was read so lately is not read again, even if it leads to nothing that is tracked.
-const NO_READ_AGAIN: std::time::Duration = std::time::Duration::from_millis(200);
 /// Tables that are read in one lifetime of a table; names beyond that use what is there.
 const READS: u32 = 40;
 /// As many of one namespace: one whose programs fail all the time leaves the others theirs.
@@ -142,7 +140,7 @@ impl Names {
 
     /// The tracked superblock at a path of another namespace, if there is one; `None` when no table could be asked.
     /// A table that is kept is believed when it leads to a tracked one; else it may be older than the mount, and is
-    /// read again after a while.
+    /// read again, as often as the namespace may.
     fn in_namespace(
         &mut self,
         now: Monotonic,
@@ -157,11 +155,8 @@ impl Names {
         };
         let own = (record.who.mnt_ns, record.who.tgid);
         let kept = self.tables.get(&own).filter(|(read, _)| now.since(*read) < TABLE_LIFE);
-        if let Some((read, table)) = kept {
-            let found = tracked(table);
-            if found.is_some() || now.since(*read) < NO_READ_AGAIN {
-                return Some(found);
-            }
+        if let Some(s_dev) = kept.and_then(|(_, table)| tracked(table)) {
+            return Some(Some(s_dev));
         }
         let may_read = self.reads.allow(now, own.0);
         if let Some(table) = may_read.then(|| self.fresh_table(record)).flatten() {
