@@ -74,16 +74,14 @@ impl Reads {
         if now.since(self.since) >= TABLE_LIFE {
             *self = Self { since: now, ..Self::default() };
         }
-        if self.count >= READS || self.cost >= READS_COST {
-            return false;
-        }
-        let of_one = self.by_namespace.entry(namespace).or_default();
-        if *of_one >= READS_OF_ONE {
-            return false;
-        }
-        *of_one += 1;
+        let of_one = self.by_namespace.get(&namespace).copied().unwrap_or(0);
+        self.count < READS && self.cost < READS_COST && of_one < READS_OF_ONE
+    }
+
+    /// A table was read. A process that was gone costs its time alone.
+    fn was_read(&mut self, namespace: u32) {
         self.count += 1;
-        true
+        *self.by_namespace.entry(namespace).or_default() += 1;
     }
 }
 
@@ -158,8 +156,10 @@ impl Names {
         if let Some(s_dev) = kept.and_then(|(_, table)| tracked(table)) {
             return Some(Some(s_dev));
         }
-        let may_read = self.reads.allow(now, own.0);
+        // Where process ids mean others nobody can be asked: not too many, none.
+        let may_read = !self.same_ids || self.reads.allow(now, own.0);
         if let Some(table) = may_read.then(|| self.fresh_table(record)).flatten() {
+            self.reads.was_read(own.0);
             let found = tracked(&table);
             self.keep(now, own, table);
             return Some(found);

@@ -129,6 +129,18 @@ fn a_name_of_a_namespace_that_nobody_could_look_at_is_told_as_such() {
 }
 
 #[test]
+fn processes_that_are_gone_use_up_nobodys_looks() {
+    let proc = tempfile::tempdir().unwrap();
+    let mut names = names(&proc);
+    for process in 100..200 {
+        let mut record = record(WORKING_DIRECTORY, OTHER, "/data x/file");
+        (record.who.pid, record.who.tgid) = (process, process);
+        assert_eq!(names.place(at(0), &record, &places()), Place::Elsewhere);
+    }
+    assert!(names.place(at(1), &record(WORKING_DIRECTORY, OTHER, "/data x/file"), &places()).key().is_some());
+}
+
+#[test]
 fn a_process_that_is_gone_can_still_be_placed_by_an_absolute_name() {
     let proc = tempfile::tempdir().unwrap();
     let mut names = Names::new(proc.path().to_owned(), HOST, true);
@@ -149,7 +161,13 @@ fn text_is_normalised() {
 #[test]
 fn tables_are_read_within_a_number_and_a_cost() {
     let mut reads = Reads::default();
-    let allowed = |reads: &mut Reads, millis, namespace| reads.allow(at(millis), namespace);
+    let allowed = |reads: &mut Reads, millis, namespace| {
+        let is_allowed = reads.allow(at(millis), namespace);
+        if is_allowed {
+            reads.was_read(namespace);
+        }
+        is_allowed
+    };
     let one = (0..2 * READS).filter(|_| allowed(&mut reads, 10_000, 1)).count();
     assert_eq!(one, READS_OF_ONE as usize);
     let all = (0..2 * READS).filter(|namespace| allowed(&mut reads, 10_000, 2 + namespace)).count();
