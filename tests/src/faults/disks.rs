@@ -10,7 +10,7 @@ use integration_tests::harness::process::{Background, wait_gone};
 use integration_tests::harness::wait::wait_for;
 use nix::sys::signal::Signal;
 
-use super::fault::{Fault, Place, World};
+use super::fault::{Fault, Place, World, names};
 use super::tools::{TOOL_TIME, daemon, detach_all, mount, signal_all, switch, text, tool, wait_listening};
 use super::user::{DATA, User};
 use super::watch::Watch;
@@ -117,6 +117,11 @@ const FAULTS: &[Fault<Disks>] = &[
     SERVER_KILLED,
     Fault { user: User::Reads, ..SERVER_KILLED },
 ];
+
+/// The names of the rows.
+pub(super) fn rows() -> Vec<String> {
+    names(FAULTS)
+}
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {
