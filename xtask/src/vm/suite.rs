@@ -228,11 +228,11 @@ impl Part {
     /// `None`: the part is not wanted. Otherwise which of its cases: all, or those with this in their names.
     fn is_wanted<'f>(&self, binaries: &Path, filter: Option<&'f str>) -> Result<Option<Option<&'f str>>> {
         let Some(filter) = filter else { return Ok((!self.on_request).then_some(None)) };
-        if self.name.contains(filter) {
-            return Ok(Some(None));
+        // What names a part means no case of another.
+        if PARTS.iter().any(|part| part.name.contains(filter)) {
+            return Ok(self.name.contains(filter).then_some(None));
         }
-        // A part of one case is that case.
-        if self.answers_by_name() || self.arguments.contains(&"--exact") {
+        if self.answers_by_name() {
             return Ok(None);
         }
         let output = run(binaries, self.program, self.arguments, "--list", Family::Auto)?;
@@ -393,7 +393,7 @@ mod tests {
         let wanted = |name: &str, filter| part(name).is_wanted(Path::new("/"), filter).unwrap();
         assert_eq!(wanted("faults::nfs", None), Some(None));
         assert_eq!(wanted("faults::nfs", Some("faults")), Some(None));
-        assert_eq!(wanted("faults::nfs", Some("smb")), None);
+        assert_eq!((wanted("faults::nfs", Some("smb")), wanted("cases", Some("programs"))), (None, None));
         assert_eq!(wanted("kernel_counts", Some("counts")), Some(None));
         assert_eq!((wanted("cases", None), wanted("cases", Some("cases"))), (None, Some(None)));
     }

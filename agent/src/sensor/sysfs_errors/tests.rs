@@ -118,11 +118,11 @@ fn a_file_system_that_was_mounted_anew_unseen_by_the_table_is_told_once_and_its_
     let without_id = Mount { unique: None, ..(*mount("ext4", "/dev/x", 1)).clone() };
     let (mut reader, mut events) = reader(sysfs.path(), &[Arc::new(without_id)]);
     assert!(reader.look(true));
-    // Both folders are there for a moment, so they have numbers of their own.
+    // Both folders stay, so they have numbers of their own.
     write(sysfs.path(), "fs/ext4/new/errors_count", "50\n");
     let folder = sysfs.path().join("fs/ext4/cciss!c0d0p1");
-    std::fs::remove_dir_all(&folder).unwrap();
     let last_seen = clock::now();
+    std::fs::rename(&folder, sysfs.path().join("fs/ext4/old")).unwrap();
     std::fs::rename(sysfs.path().join("fs/ext4/new"), folder).unwrap();
     assert!(reader.look(true) && reader.look(true));
     let event = events.try_recv().unwrap();

@@ -79,7 +79,7 @@ fn bury(case: Option<i32>) -> Option<i32> {
 /// Kills everything below this process. The agents go first and by themselves: the kernel lets go of their
 /// programs then, and nothing that they watch is in the way. What is still there is returned.
 fn end_all() -> Vec<u32> {
-    kill_until_gone(|id| is_agent(id));
+    kill_until_gone(is_agent);
     kill_until_gone(|_| true)
 }
 
