@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::id::{SuperblockId, UniqueMountId};
 use agent_core::observation::{Census, KernelErrors};
+use agent_core::time::Monotonic;
 use agent_core::topology::MountTable;
 
 mod btrfs;
@@ -103,6 +104,8 @@ pub enum SensorEvent {
     Kernel(KernelErrors),
     /// Something happened to these superblocks that only a look can judge.
     Look(BTreeSet<SuperblockId>),
+    /// The number of a superblock belongs to another one by now; the old one was still there at that time.
+    Renewed(SuperblockId, Monotonic),
     /// Who waits on tracked superblocks; replaces the last census.
     Blocked(Census),
     /// Paths of cgroups that were asked for, by id.

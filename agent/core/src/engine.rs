@@ -58,6 +58,9 @@ pub enum Input {
     ProbeNow(VolumeId),
     /// Something happened to this superblock that says nothing by itself: its volumes are looked at now.
     Look(SuperblockId),
+    /// The number of this superblock belongs to another one by now: it was unmounted and mounted again, perhaps so
+    /// quickly that the table cannot tell the two apart. The old one was still there at that time.
+    Renewed(SuperblockId, Monotonic),
     /// The time that `next_deadline` named has come.
     Deadline,
 }
@@ -229,6 +232,7 @@ impl Engine {
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
             Input::Look(superblock) => self.look_at(superblock, now),
+            Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
             Input::Deadline => {}
         }
         self.settle(now, &mut outputs);

@@ -250,6 +250,10 @@ impl EventLoop {
                     self.feed(Input::Look(superblock));
                 }
             }
+            SensorEvent::Renewed(superblock, seen) => {
+                self.sources.renewed(superblock);
+                self.feed(Input::Renewed(superblock, seen));
+            }
             SensorEvent::Blocked(census) => {
                 for blocked in census.blocked.iter().flat_map(|on| &on.tasks) {
                     self.sources.ask_cgroup(blocked.task.cgroup);

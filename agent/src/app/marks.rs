@@ -51,6 +51,11 @@ impl Marks {
         gone
     }
 
+    /// Forgets the marks of a superblock: another one has its number.
+    pub(super) fn renew(&mut self, superblock: SuperblockId) {
+        self.known.retain(|key, _| key.0 != superblock);
+    }
+
     /// Whether a mark is to be asked for now. The caller does it.
     pub(super) fn ask(&mut self, key: MarkKey, now: Monotonic) -> bool {
         let mark = self.known.entry(key).or_insert(Mark { attempts: 0, again: Some(now) });
@@ -118,6 +123,15 @@ mod tests {
         let other = (KEY.0, KEY.1, Some(2));
         assert!(marks.ask(other, at(0)));
         assert_eq!(marks.refused(other, &refused(MarkStep::Open, 5), at(0)), Some(at(5)));
+    }
+
+    #[test]
+    fn a_superblock_that_was_renewed_unseen_by_the_table_gets_a_new_mark() {
+        let other = (SuperblockId { major: 7, minor: 2 }, KEY.1, None);
+        let mut marks = Marks::default();
+        assert!(marks.ask(KEY, at(0)) && marks.ask(other, at(0)));
+        marks.renew(KEY.0);
+        assert!(marks.ask(KEY, at(1)) && !marks.ask(other, at(1)));
     }
 
     #[test]

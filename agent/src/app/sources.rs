@@ -141,6 +141,12 @@ impl Sources {
         self.tell_all();
     }
 
+    /// Another superblock has this number: what was attached to the old one is gone with it.
+    pub(super) fn renewed(&mut self, superblock: SuperblockId) {
+        self.marked.renew(superblock);
+        self.tell_all();
+    }
+
     /// Takes in a new set of what is tracked.
     pub(super) fn track(&mut self, tracked: Vec<Tracked>) {
         self.tracked = tracked;

@@ -6,6 +6,9 @@
 //! says when it is first read is the base line: those errors are from before, ext4 keeps them on disk for years.
 //! A superblock that is new gets its base line at once; the others are not read for that, however many come.
 //!
+//! The folder of a superblock has an inode number that is not used again: it tells a file system that was unmounted
+//! and mounted at once from one that stayed, where the mount table has no unique ids and shows the same as before.
+//!
 //! Reading them cannot hang on a dead disk: the values are in memory, the functions that print them take no lock
 //! of the file system and ask no device. The thread is on its own all the same, so that the event loop does not
 //! have to believe that.
@@ -13,6 +16,7 @@
 //! kernel: `ext4_attr_show`, fs/ext4/sysfs.c; `btrfs_devinfo_error_stats_show`, fs/btrfs/sysfs.c, since 5.14.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -110,11 +114,16 @@ impl Drop for SysfsErrors {
 }
 
 /// One superblock whose counters have been read.
+#[derive(Debug)]
 struct Known {
     /// Device numbers are used again.
     unique: Option<u64>,
     row: &'static Row,
     folder: PathBuf,
+    /// The inode number of the folder.
+    instance: u64,
+    /// When it was last found there.
+    seen: Monotonic,
     last: Counters,
 }
 
@@ -171,7 +180,15 @@ impl Reader {
     fn read(&mut self, mount: &Mount) -> bool {
         let Some(known) = self.known.get_mut(&mount.superblock) else { return true };
         // Unmounted since it was last watched, or read in the moment of it.
-        let Some(counters) = known.row.read(&known.folder) else { return true };
+        let (Some(instance), Some(counters)) = (instance(&known.folder), known.row.read(&known.folder))
+        else {
+            return true;
+        };
+        let seen = std::mem::replace(&mut known.seen, clock::now());
+        if std::mem::replace(&mut known.instance, instance) != instance {
+            known.last = counters;
+            return self.outbox.send(SensorEvent::Renewed(mount.superblock, seen));
+        }
         let grown = growth(&known.last, &counters);
         known.last = counters;
         grown.into_iter().all(|(errno, count)| {
@@ -193,8 +210,13 @@ impl Reader {
 fn first(sysfs: &Path, mount: &Mount) -> Option<Known> {
     let row = row_of(&mount.fstype)?;
     let folder = row.find(sysfs, mount)?;
-    let last = row.read(&folder)?;
-    Some(Known { unique: mount.unique, row, folder, last })
+    let (instance, last) = (instance(&folder)?, row.read(&folder)?);
+    Some(Known { unique: mount.unique, row, folder, instance, seen: clock::now(), last })
+}
+
+/// kernel: `__kernfs_new_node`, fs/kernfs/dir.c: numbers are given out in turn, since 4.14.
+fn instance(folder: &Path) -> Option<u64> {
+    std::fs::metadata(folder).ok().map(|found| found.ino())
 }
 
 /// By how much each counter has grown. One that shrank was reset by somebody, or belongs to a file system that

@@ -20,6 +20,17 @@ pub(crate) const CASES: &[Case] = &[Case {
     run: every_program,
 }];
 
+/// The rows that the case adds with the family that is asked for: the agent has the same table everywhere.
+pub(crate) fn rows() -> Result<Vec<String>> {
+    let (programs, _) = ask_doctor("auto")?;
+    let family = matrix::family();
+    Ok(programs
+        .into_iter()
+        .filter(|program| program.is_tried_with(&family))
+        .map(|program| program.name)
+        .collect())
+}
+
 /// The hook of a program that is run once and never attached.
 const RUN_ONCE: &str = "BPF_PROG_TEST_RUN";
 
@@ -41,7 +52,7 @@ struct Program {
 fn every_program(bench: &mut Bench) -> Result<()> {
     let family = matrix::family();
     let (programs, sources) = ask_doctor(&family)?;
-    for program in programs.iter().filter(|program| family == "auto" || program.belongs_to(&family)) {
+    for program in programs.iter().filter(|program| program.is_tried_with(&family)) {
         matrix::add(&program.row())?;
     }
     for program in &programs {
@@ -112,8 +123,8 @@ impl Program {
         self.is_attached() && self.hook != RUN_ONCE && !self.hook.starts_with(ITERATORS)
     }
 
-    fn belongs_to(&self, family: &str) -> bool {
-        self.family == family || self.family == "always" || self.family == "extra"
+    fn is_tried_with(&self, family: &str) -> bool {
+        family == "auto" || self.family == family || self.family == "always" || self.family == "extra"
     }
 
     fn row(&self) -> Row<'_> {

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::fault::{Fault, Place, World};
 use super::user::{AtWork, DATA};
 
-/// Names the rows to run, by parts of their names with commas between. All of them when it is not set.
+/// Names the rows to run, by parts of their names with semicolons between. All of them when it is not set.
 const ONLY: &str = "MOUNTIE_FAULT";
 
 /// Loading the kernel programs is slow in an emulated machine.
@@ -81,8 +81,8 @@ impl<'a> Watch<'a> {
     pub(crate) fn run<W: World>(&mut self, world: &mut W, faults: &[Fault<W>]) -> Result<()> {
         let only = std::env::var(ONLY).unwrap_or_default();
         for fault in faults {
-            let row = format!("{}, {}", fault.row, fault.user.word());
-            if !only.split(',').any(|part| row.contains(part)) {
+            let row = fault.name();
+            if !only.split(';').any(|part| row.contains(part)) {
                 continue;
             }
             self.rows += 1;

@@ -34,6 +34,7 @@ enum Act {
     Report(u64, usize, ProbeResult),
     Now(usize),
     Look(u32),
+    Renewed(u32, u64),
     Mode(usize, Mode),
     Attempts(usize, u32),
     Unfinished(u64, usize),
@@ -88,6 +89,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0..60_u64, volume(), result()).prop_map(|(id, volume, result)| Act::Report(id, volume, result)),
         1 => volume().prop_map(Act::Now),
         1 => (9..16_u32).prop_map(Act::Look),
+        1 => (9..16_u32, 0..30_u64).prop_map(|(minor, ago)| Act::Renewed(minor, ago)),
         2 => (volume(), mode).prop_map(|(volume, mode)| Act::Mode(volume, mode)),
         1 => (volume(), 0..4_u32).prop_map(|(volume, attempts)| Act::Attempts(volume, attempts)),
         1 => (0..90_u64, volume()).prop_map(|(plan, volume)| Act::Unfinished(plan, volume)),
@@ -132,6 +134,10 @@ fn carry_out(world: &mut World, act: Act) {
             result,
         })),
         Act::Look(minor) => world.feed(Input::Look(device(minor))),
+        Act::Renewed(minor, ago) => {
+            let seen = world.now - seconds(ago);
+            world.feed(Input::Renewed(device(minor), seen));
+        }
         Act::Now(volume) => world.feed(Input::ProbeNow(VolumeId::new(NAMES[volume]))),
         Act::Mode(volume, mode) => {
             world.policy.volumes[volume].watch.mode = mode;

@@ -9,7 +9,7 @@ use crate::engine::volume::Volume;
 use crate::engine::{Engine, Output, Tracked};
 use crate::hash::spread;
 use crate::health::Event;
-use crate::id::{MountId, VolumeId};
+use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::policy::Policy;
 use crate::remediation::budget::Budget;
@@ -120,6 +120,24 @@ impl Engine {
         }
         if self.track_changed {
             self.index_superblocks();
+        }
+    }
+
+    /// Another superblock has taken the place of one that was there at `seen`: the volumes on it are new, unless the
+    /// table has told that meanwhile.
+    pub(super) fn renewed(
+        &mut self,
+        superblock: SuperblockId,
+        (seen, now): (Monotonic, Monotonic),
+        outputs: &mut Vec<Output>,
+    ) {
+        for id in self.by_superblock.get(&superblock).into_iter().flatten() {
+            let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.evidence.since <= seen) else {
+                continue;
+            };
+            outputs.extend(volume.renew(now).map(Output::Transition));
+            self.touched.insert(id.clone());
+            self.track_changed = true;
         }
     }
 

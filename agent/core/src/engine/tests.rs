@@ -2,6 +2,7 @@
 
 mod looks;
 mod places;
+mod renewed;
 mod repairs;
 mod settles;
 mod waits;

@@ -215,10 +215,24 @@ impl Volume {
         (first_probe, now): (Monotonic, Monotonic),
         came_back: bool,
     ) -> Option<Transition> {
-        let is_first = self.generation == Generation::default();
         self.shown = Some(Shown::of(mount));
-        self.generation = Generation(self.generation.0.saturating_add(1));
         self.evidence.reset(now);
+        self.begin_generation((first_probe, now), came_back)
+    }
+
+    /// Another superblock is there, and the table says the same of it as of the old one.
+    pub(super) fn renew(&mut self, now: Monotonic) -> Option<Transition> {
+        self.evidence.renew(now);
+        self.begin_generation((now, now), false)
+    }
+
+    fn begin_generation(
+        &mut self,
+        (first_probe, now): (Monotonic, Monotonic),
+        came_back: bool,
+    ) -> Option<Transition> {
+        let is_first = self.generation == Generation::default();
+        self.generation = Generation(self.generation.0.saturating_add(1));
         // They wait on the old mount.
         self.blocked = Blocked::default();
         self.root_inode = None;

@@ -10,13 +10,15 @@ use crate::fstype::is_readonly_by_nature;
 use crate::health::claims::{self, Claims};
 use crate::health::window::{Counter, Group, KernelWindow, Span};
 use crate::id::SuperblockId;
-use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep};
+use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source};
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::volume::{Identity, VolumeSpec};
 
 /// What a file system that has shut itself down reports.
 pub(crate) const ESHUTDOWN: Errno = Errno(108);
+/// What a file system reports that has found its own structures damaged.
+const EUCLEAN: Errno = Errno(117);
 
 /// What is wrong with a sentinel while the root answers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -115,6 +117,12 @@ pub struct TableFacts {
     pub wants_rw: bool,
     /// The specification wants it read-only.
     pub wants_ro: bool,
+    /// An error that the file system finds in itself ends all writing until it is mounted anew (`errors=remount-ro`
+    /// of ext4), whatever the table goes on to say: some kernels set the flag `ro` then, others do not.
+    ///
+    /// kernel: `ext4_handle_error`, fs/ext4/super.c, aborts the journal; without `SB_RDONLY` since 6.12, also in some
+    /// older distribution kernels.
+    pub error_ends_writes: bool,
 }
 
 impl TableFacts {
@@ -124,6 +132,8 @@ impl TableFacts {
         self.emergency_ro = mount.super_options.has("emergency_ro");
         self.ro = mount.super_options.has("ro") || mount.options.has("ro");
         self.was_rw |= !self.ro;
+        self.error_ends_writes =
+            mount.fstype.starts_with("ext") && mount.super_options.has("errors=remount-ro");
         self.wants_ro = spec.is_some_and(VolumeSpec::wants_readonly);
         // A specification that names neither a source nor options only watches what is there.
         self.wants_rw = spec.is_some_and(|spec| {
@@ -170,6 +180,8 @@ pub struct Evidence {
     /// Reports of a shutdown from before this moment are settled. Without unique ids in the table a quick unmount
     /// and mount of one device cannot be told from a mount that stayed, so the generation alone does not end them.
     pub shutdown_settled: Monotonic,
+    /// When the file system found an error in itself that ended all writing.
+    pub writes_ended: Option<Monotonic>,
     /// Tasks that wait too long, as the last census saw it.
     pub waiting: Option<Waiting>,
     /// The last refusal for lack of space.
@@ -199,6 +211,14 @@ impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
         *self = Self { was_readable: self.was_readable, since, ..Self::default() };
+    }
+
+    /// Another superblock is there under the same names. Of what was known only the table's word is kept.
+    pub fn renew(&mut self, now: Monotonic) {
+        let table = self.table;
+        self.reset(now);
+        self.table = table;
+        claims::take_table(&mut self.claims, &self.table, now);
     }
 
     /// A plan did its work without another mount appearing: what was seen before it no longer counts. Its mount may
@@ -252,6 +272,9 @@ impl Evidence {
                 self.shutdown = Some(errors.at);
             }
             return is_new;
+        }
+        if errors.at >= self.since && self.table.error_ends_writes && is_own_error(errors) {
+            self.writes_ended.get_or_insert(errors.at);
         }
         let Some(class) = errors.errno.class() else { return false };
         let kind = (class, Group::of(errors.op, errors.errno, class));
@@ -354,6 +377,9 @@ impl Evidence {
         if good.wrote_data && self.full.is_some_and(|at| at <= started) {
             self.full = None;
         }
+        if good.wrote_data && self.writes_ended.is_some_and(|at| at <= started) {
+            self.writes_ended = None;
+        }
         // A file system that is shut down fails every read and write of a file, cached or not.
         //
         // kernel: `ext4_file_read_iter`, `ext4_file_write_iter`, fs/ext4/file.c, since 4.11; `xfs_file_read_iter`,
@@ -447,6 +473,12 @@ impl Evidence {
         self.was_readable = true;
         Told::Bad
     }
+}
+
+/// Whether ext4 speaks of an error in itself. Where a common report exists, it tells of failed reads of files as well,
+/// and those are never `EUCLEAN`.
+fn is_own_error(errors: &KernelErrors) -> bool {
+    errors.op == Op::Filesystem && (errors.source == Source::Sysfs || errors.errno == EUCLEAN)
 }
 
 /// What a failed step says.

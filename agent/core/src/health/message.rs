@@ -47,6 +47,9 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
         Test::TableShutdown => String::from("the file system has shut itself down"),
         Test::ShutdownReported => String::from("the file system reported that it has shut down"),
         Test::TableEmergencyReadonly => String::from("the file system refuses to write after an error"),
+        Test::ErrorEndedWrites => String::from(
+            "the file system found an error in itself, and writes nothing more (errors=remount-ro)",
+        ),
         Test::TableReadonlyAgainstSpec => String::from("mounted read-only, and should be writable"),
         Test::TableBecameReadonly => String::from("became read-only"),
         Test::ProbeFails(..)

@@ -35,6 +35,8 @@ pub enum Test {
     ShutdownReported,
     /// The superblock says that it refuses to write after an error.
     TableEmergencyReadonly,
+    /// The file system found an error in itself, and was mounted to write nothing from then on.
+    ErrorEndedWrites,
     /// `ro` where the specification wants the volume writable.
     TableReadonlyAgainstSpec,
     /// `ro`, and it was writable before.
@@ -97,6 +99,7 @@ const GOOD_PROBE: &str = "a good probe";
 const GOOD_PROBE_OR_TIME: &str = "a good probe of that operation, or time without errors";
 const REMOUNT: &str = "a new mount of the volume";
 const REMOUNT_OR_FILE: &str = "a new mount of the volume, or a later look that reads or writes a file";
+const REMOUNT_OR_WRITE: &str = "a new mount of the volume, or a later look that writes";
 const TABLE: &str = "the right mount at its place";
 
 use ErrnoClass as C;
@@ -111,6 +114,7 @@ pub const RULES: &[Rule] = &[
     sick("shut-down", T::TableShutdown, R::FsShutdown, REMOUNT),
     sick("shutdown-reported", T::ShutdownReported, R::FsShutdown, REMOUNT_OR_FILE),
     sick("emergency-read-only", T::TableEmergencyReadonly, R::Readonly, REMOUNT),
+    sick("error-ended-writes", T::ErrorEndedWrites, R::Readonly, REMOUNT_OR_WRITE),
     sick("read-only-against-spec", T::TableReadonlyAgainstSpec, R::Readonly, "a writable mount"),
     sick("became-read-only", T::TableBecameReadonly, R::Readonly, "a writable mount"),
     sick("probe-finds-other", T::ProbeFindsOther(Enough::Repeated), R::WrongMount, GOOD_PROBE),
@@ -237,6 +241,7 @@ impl Facts<'_> {
             T::TableShutdown => table.shutdown,
             T::ShutdownReported => evidence.shutdown.is_some(),
             T::TableEmergencyReadonly => table.emergency_ro,
+            T::ErrorEndedWrites => evidence.writes_ended.is_some() && table.should_be_writable(),
             T::TableReadonlyAgainstSpec => table.ro && table.wants_rw,
             T::TableBecameReadonly => table.ro && table.was_rw && !table.wants_ro,
             T::ProbeFails(wanted, enough) => match evidence.look {
@@ -323,6 +328,7 @@ impl Facts<'_> {
             T::TableShutdown | T::ProbeFailsOddly => &[C::IoError],
             T::ProbeHangs => &[C::HostDown],
             T::ShutdownReported => return self.evidence.shutdown,
+            T::ErrorEndedWrites => return self.evidence.writes_ended,
             T::WritebackLost => return self.evidence.lost.map(|(at, _)| at),
             T::Table(_) | T::TasksWait | T::ProbeFindsOther(_) | T::IdentityDiffers | T::SentinelIsOff => &[],
         };

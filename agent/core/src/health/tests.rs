@@ -196,6 +196,13 @@ fn table_cases() -> Vec<(&'static str, Build)> {
         ("shutdown-reported", Box::new(|case| assert!(case.kernel(Errno(108), Op::Filesystem, 1)))),
         ("emergency-read-only", Box::new(|case| case.evidence.table.emergency_ro = true)),
         (
+            "error-ended-writes",
+            Box::new(|case| {
+                case.evidence.table.error_ends_writes = true;
+                assert!(case.kernel(Errno(117), Op::Filesystem, 1));
+            }),
+        ),
+        (
             "read-only-against-spec",
             Box::new(|case| {
                 case.evidence.table = TableFacts { ro: true, wants_rw: true, ..TableFacts::default() };
