@@ -20,6 +20,8 @@ mod harness;
 mod patience;
 #[path = "kernel_counts/reports.rs"]
 mod reports;
+#[path = "kernel_counts/skipped.rs"]
+mod skipped;
 
 use std::process::ExitCode;
 
