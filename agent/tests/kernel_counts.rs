@@ -14,6 +14,8 @@ mod cases;
 mod changes;
 #[path = "kernel_counts/completions.rs"]
 mod completions;
+#[path = "kernel_counts/full.rs"]
+mod full;
 #[path = "kernel_counts/harness.rs"]
 mod harness;
 #[path = "common/patience.rs"]

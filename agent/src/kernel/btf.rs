@@ -98,10 +98,14 @@ pub struct KernelTypes {
 /// A function of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
+    /// Its number among these types.
+    pub id: u32,
     /// Equal for functions with the same parameters and result.
     pub prototype: u32,
     /// For each parameter the structure that it points to; empty for any other.
     pub parameters: Vec<String>,
+    /// Whether it returns a pointer.
+    pub returns_pointer: bool,
 }
 
 impl std::fmt::Debug for KernelTypes {
@@ -165,7 +169,13 @@ impl KernelTypes {
             let prototype = function.get_type_id()?;
             let Ok(Type::FuncProto(found)) = self.btf.resolve_type_by_id(prototype) else { return None };
             let points_to = |parameter| self.structure_behind(parameter).unwrap_or_default();
-            Some(Function { prototype, parameters: found.parameters.iter().map(points_to).collect() })
+            let returned = self.btf.resolve_type_by_id(found.return_type_id());
+            Some(Function {
+                id,
+                prototype,
+                parameters: found.parameters.iter().map(points_to).collect(),
+                returns_pointer: matches!(returned, Ok(Type::Ptr(_))),
+            })
         });
         found.ok_or_else(|| self.absent(name, || BtfError::NoFunction { function: name.to_owned() }))
     }

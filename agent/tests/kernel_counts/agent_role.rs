@@ -95,6 +95,12 @@ impl Role {
                 }
                 "done".to_owned()
             }
+            // Answered by the next set of what is watched.
+            ["forget"] => {
+                self.tracked.clear();
+                self.shadows.clear();
+                "done".to_owned()
+            }
             ["source"] => self.source.clone(),
             ["state", program] => self.state(program),
             ["await", key, count] => self.wait_for(key, count.parse().unwrap()),
@@ -147,6 +153,7 @@ impl Role {
                 eprintln!("record {key} by {task:?} after {:?}", clock::now().since(errors.at));
             }
             *self.totals.entry(key).or_default() += errors.count;
+            *self.totals.entry("counted".to_owned()).or_default() += errors.count;
             if errors.count == 0 {
                 *self.totals.entry("records".to_owned()).or_default() += 1;
             }

@@ -163,10 +163,11 @@ fn hang((ebpf, btf): (&mut Ebpf, &Btf), program: &str, hook: &'static str) -> Re
 }
 
 /// The program that finds a pointer to `structure` where this function has it: named after the structure, the
-/// first argument that is one, and how many there are.
+/// first argument that is one, how many there are, and whether a pointer is returned.
 fn fitting(function: &Function, structure: &str) -> Option<String> {
     let place = function.parameters.iter().position(|parameter| parameter == structure)?;
-    Some(format!("{structure}_{place}_{}", function.parameters.len()))
+    let end = if function.returns_pointer { "_pointer" } else { "" };
+    Some(format!("{structure}_{place}_{}{end}", function.parameters.len()))
 }
 
 fn function_exit<'a>(
