@@ -20,7 +20,8 @@ use crate::note::Note;
 ///
 /// kernel: `check_map_prog_compatibility`, kernel/bpf/verifier.c, from 5.7 to 6.0.
 #[map]
-pub static COUNTERS: PerCpuHashMap<CounterKey, CounterValue> = PerCpuHashMap::with_max_entries(8192, 0);
+pub static COUNTERS: PerCpuHashMap<CounterKey, CounterValue> =
+    PerCpuHashMap::with_max_entries(settings::MAX_COUNTERS, 0);
 
 /// As many superblocks as a node can reasonably watch.
 #[map]

@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub scan: ScanStats,
     /// Bad lines since the start.
     pub bad_lines: u64,
+    /// Runs of kernel programs that the kernel has skipped since the start, by program.
+    pub runs_skipped: BTreeMap<&'static str, u64>,
     /// Kernel records lost since the start.
     pub records_dropped: u64,
     /// Mount events lost since the start.

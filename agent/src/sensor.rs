@@ -114,6 +114,13 @@ pub enum SensorEvent {
     Source(SourceName, SourceState),
     /// A kernel program was attached after the start, or could not be.
     Program(ProgramStatus),
+    /// The kernel has skipped a program while it ran for another task: additions to its total.
+    Skipped {
+        /// Which.
+        program: &'static str,
+        /// How often.
+        runs: u64,
+    },
     /// Records that were lost on the way: additions to totals.
     Dropped {
         /// Kernel records (ring buffer full, map full).

@@ -1,5 +1,6 @@
 //! The system calls that the agent makes itself, behind safe functions.
 
+pub mod bpf;
 pub mod btrfs;
 pub mod clock;
 pub mod descriptors;

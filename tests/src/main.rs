@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use integration_tests::harness::runner::Processes;
-use integration_tests::harness::{fuse_fs, reader, runner, watcher};
+use integration_tests::harness::{fuse_fs, reader, runner, watcher, without_bpf};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         (fuse_fs::FLAG, rest) => fuse_fs::main(rest),
         (reader::FLAG, rest) => reader::main(rest),
         (watcher::FLAG, rest) => watcher::main(rest),
+        (without_bpf::FLAG, rest) => without_bpf::main(rest),
         (io::FLAG, rest) => io::main(rest),
         (io::TOUCH, rest) => io::touch(rest),
         (runner::SHOW, [name]) => runner::run_shown(shows::SHOWS, &name.to_string_lossy()),

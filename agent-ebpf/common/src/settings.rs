@@ -13,6 +13,8 @@ pub const SCRATCH_ROWS: u32 = 16;
 pub const ERRNO_WORDS: usize = 3;
 /// Rows of the table of system calls. The highest number so far is about 470.
 pub const SYSCALL_ROWS: u32 = 512;
+/// Most counters: kinds of failures, each on a root of a superblock.
+pub const MAX_COUNTERS: u32 = 8192;
 /// Most superblocks that can be tracked: the size of the map.
 pub const MAX_TRACKED: u32 = 8192;
 /// Most mount points in the trie.
@@ -81,6 +83,14 @@ pub mod task_flag {
     pub const USER_WORKER: u32 = 0x4000;
     /// Those that make no system calls: what their registers say of one means nothing.
     pub const NO_PROGRAM: u32 = KERNEL | IO_WORKER | USER_WORKER;
+}
+
+/// Marks in the object, as constants that are put into register 0: the agent puts calls in their place.
+pub mod calm {
+    /// From here on the task stays on its processor.
+    pub const BEGIN: i32 = 0x6d6e_7401;
+    /// Up to here.
+    pub const END: i32 = 0x6d6e_7402;
 }
 
 /// How a system call says which file it is about.

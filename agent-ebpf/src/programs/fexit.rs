@@ -4,12 +4,14 @@
 //! and file systems on top of others.
 //!
 //! Not seen: what `sys_exit` does not see, but for reads and writes of 32-bit programs and `msync`; and a call
-//! that ends while the same program is preempted on the same processor: the kernel skips it there.
+//! that ends while the same program is preempted on the same processor: the kernel skips it there, and counts
+//! that. What a program does after an error is kept free of it where the kernel can (`calm`).
 
 use agent_common::settings::{kind, op};
 use aya_ebpf::macros::fexit;
 use aya_ebpf::programs::FExitContext;
 
+use crate::calm::calmly;
 use crate::kernel_struct::{self, Address};
 use crate::locate::{self, Failure, Placed};
 use crate::maps::FAILED_CALLS;
@@ -22,7 +24,7 @@ use crate::{count, task};
 pub fn vfs_read(ctx: FExitContext) -> i32 {
     let ret: i64 = ctx.arg(4);
     if ret < 0 {
-        on_file(ret, ctx.arg(0), op::READ);
+        calmly(|| on_file(ret, ctx.arg(0), op::READ));
     }
     0
 }
@@ -32,7 +34,7 @@ pub fn vfs_read(ctx: FExitContext) -> i32 {
 pub fn vfs_write(ctx: FExitContext) -> i32 {
     let ret: i64 = ctx.arg(4);
     if ret < 0 {
-        on_file(ret, ctx.arg(0), op::WRITE);
+        calmly(|| on_file(ret, ctx.arg(0), op::WRITE));
     }
     0
 }
@@ -58,7 +60,7 @@ pub fn call_end(ctx: FExitContext) -> i32 {
 pub fn call_failed(ctx: FExitContext) -> i32 {
     let ret: i64 = ctx.arg(1);
     if ret < 0 {
-        on_call(ctx.arg(0), ret);
+        calmly(|| on_call(ctx.arg(0), ret));
     }
     0
 }

@@ -5,8 +5,8 @@
 //!
 //! kernel: the list of functions and what they are since stands in the agent's table of programs.
 
-use aya_ebpf::macros::fexit;
 use aya_ebpf::EbpfContext as _;
+use aya_ebpf::macros::fexit;
 use aya_ebpf::programs::FExitContext;
 
 use crate::kernel_struct::{Address, follow, read};
@@ -42,27 +42,24 @@ notes! {
         dentry_2_3(2, 3) dentry_2_4(2, 4) dentry_2_5(2, 5) dentry_2_6(2, 6);
 }
 
-/// The same for results that are pointers. The word is read like any memory: a pointer of a known type is nothing
-/// that the verifier lets a program reckon with. It costs a helper on every success, so it is for functions that
-/// are called now and then.
+/// The same for functions that return a pointer, or an error in the place of one.
 macro_rules! notes_of_pointers {
-    ($($what:ident: $($name:ident($place:literal, $count:literal))+;)+) => {$($(
-        /// kernel: FUNCTION and FILE are those of its rows in the table of programs, since what stands there.
+    ($what:ident: $($name:ident($place:literal, $count:literal))+) => {$(
+        /// kernel: `vfs_mkdir`, fs/namei.c, since 6.15. The verifier lets nobody calculate with a pointer, so that
+        /// it is read from where it lies (`btf_ctx_access`, kernel/bpf/btf.c, since 5.5).
         #[fexit]
         pub fn $name(ctx: FExitContext) -> i32 {
-            let result = read::<u64>(ctx.as_ptr() as Address, 8 * $count);
-            if let Some(errno) = result.and_then(note::errno_of) {
+            let returned: Option<u64> = read(ctx.as_ptr() as Address, $count * 8);
+            if let Some(errno) = returned.and_then(note::errno_of) {
                 $what(errno, ctx.arg($place));
             }
             0
         }
-    )+)+};
+    )+};
 }
 
 notes_of_pointers! {
-    // `struct dentry *`
-    dentry: dentry_1_3_pointer(1, 3) dentry_1_4_pointer(1, 4) dentry_1_5_pointer(1, 5)
-        dentry_2_4_pointer(2, 4) dentry_2_5_pointer(2, 5) dentry_2_6_pointer(2, 6);
+    dentry: dentry_2_4_pointer(2, 4) dentry_2_5_pointer(2, 5)
 }
 
 #[inline(always)]

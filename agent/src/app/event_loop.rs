@@ -272,6 +272,9 @@ impl EventLoop {
                 self.facts.source(name, state);
             }
             SensorEvent::Program(status) => self.facts.program(status),
+            SensorEvent::Skipped { program, runs } => {
+                *self.facts.runs_skipped.entry(program).or_default() += runs;
+            }
             SensorEvent::Dropped { records, mount_events } => {
                 self.facts.records_dropped += records;
                 self.facts.mount_events_dropped += mount_events;

@@ -52,6 +52,7 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         cgroups: Arc::new(BTreeMap::from([(77, "/system.slice/postgresql.service".to_owned())])),
         scan: ScanStats { entries: 41, bad_lines: 0, took: Duration::from_micros(1500) },
         bad_lines: 2,
+        runs_skipped: BTreeMap::from([("vfs_read", 5)]),
         records_dropped: 3,
         mount_events_dropped: 4,
         probes_inflight: 1,

@@ -98,12 +98,14 @@ pub struct KernelTypes {
 /// A function of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
+    /// Its number among these types.
+    pub id: u32,
     /// Equal for functions with the same parameters and result.
     pub prototype: u32,
-    /// Whether the result is a pointer. The verifier then forbids to reckon with it.
-    pub returns_pointer: bool,
     /// For each parameter the structure that it points to; empty for any other.
     pub parameters: Vec<String>,
+    /// Whether it returns a pointer: the verifier lets no program calculate with that.
+    pub returns_pointer: bool,
 }
 
 impl std::fmt::Debug for KernelTypes {
@@ -167,11 +169,12 @@ impl KernelTypes {
             let prototype = function.get_type_id()?;
             let Ok(Type::FuncProto(found)) = self.btf.resolve_type_by_id(prototype) else { return None };
             let points_to = |parameter| self.structure_behind(parameter).unwrap_or_default();
-            let result = self.btf.resolve_type_by_id(found.return_type_id());
+            let returned = self.btf.resolve_type_by_id(found.return_type_id());
             Some(Function {
+                id,
                 prototype,
-                returns_pointer: matches!(result, Ok(Type::Ptr(_))),
                 parameters: found.parameters.iter().map(points_to).collect(),
+                returns_pointer: matches!(returned, Ok(Type::Ptr(_))),
             })
         });
         found.ok_or_else(|| self.absent(name, || BtfError::NoFunction { function: name.to_owned() }))

@@ -4,12 +4,14 @@
 //! sends records at once and the growth of the counters right after them. What is watched is set with
 //! [`Handle::track`].
 
+mod calm;
 mod counters;
 mod coverage;
 mod decode;
 mod explain;
 mod io_operations;
 mod layout;
+mod links;
 mod loader;
 mod losses;
 mod maps;
@@ -17,6 +19,7 @@ pub(super) mod names;
 pub(super) mod places;
 pub mod programs;
 mod reader;
+mod skipped;
 mod stacks;
 pub(super) mod syscalls;
 mod task_iterator;

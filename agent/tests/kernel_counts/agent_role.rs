@@ -43,7 +43,8 @@ pub(crate) fn run(family: &str) -> ExitCode {
     println!("ready {}", used.next_back().unwrap_or("none"));
     let programs = started.programs.iter().map(|row| (row.program, format!("{:?}", row.state))).collect();
     let (tracked, shadows) = (Vec::new(), Vec::new());
-    let mut role = Role { handle, events, programs, tracked, shadows, totals: BTreeMap::new() };
+    let mut role =
+        Role { handle, events, programs, tracked, shadows, totals: BTreeMap::new(), source: String::new() };
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let answer = role.obey(&line);
         println!("{answer}");
@@ -63,6 +64,8 @@ struct Role {
     tracked: Vec<Tracked>,
     shadows: Vec<BytePath>,
     totals: BTreeMap<String, u64>,
+    /// What was last said of the source.
+    source: String,
 }
 
 impl Role {
@@ -92,6 +95,13 @@ impl Role {
                 }
                 "done".to_owned()
             }
+            // Answered by the next set of what is watched.
+            ["forget"] => {
+                self.tracked.clear();
+                self.shadows.clear();
+                "done".to_owned()
+            }
+            ["source"] => self.source.clone(),
             ["state", program] => self.state(program),
             ["await", key, count] => self.wait_for(key, count.parse().unwrap()),
             _ => format!("what is {line:?}?"),
@@ -143,9 +153,16 @@ impl Role {
                 eprintln!("record {key} by {task:?} after {:?}", clock::now().since(errors.at));
             }
             *self.totals.entry(key).or_default() += errors.count;
+            *self.totals.entry("counted".to_owned()).or_default() += errors.count;
             if errors.count == 0 {
                 *self.totals.entry("records".to_owned()).or_default() += 1;
             }
+        }
+        if let SensorEvent::Source(_, state) = &event {
+            self.source = format!("{state:?}");
+        }
+        if let SensorEvent::Skipped { runs, .. } = &event {
+            *self.totals.entry("skipped".to_owned()).or_default() += runs;
         }
         if let SensorEvent::Program(status) = &event {
             self.programs.insert(status.program, format!("{:?}", status.state));

@@ -120,11 +120,15 @@ impl Agent {
 
     /// Tracks the mount at a place.
     pub(crate) fn track(&mut self, place: &Path) {
+        // What a kernel does not have is no part of its family; so nothing may be missing.
+        assert_eq!(self.tell_to_track(place), "Running");
+    }
+
+    /// The same, whatever state the source is in; its answer.
+    pub(crate) fn tell_to_track(&mut self, place: &Path) -> String {
         let (major, minor) = device(place);
         let root = std::fs::metadata(place).unwrap().st_ino();
-        let answer = self.tell(&format!("track {major} {minor} {root} {}", place.display()));
-        // What a kernel does not have is no part of its family; so nothing may be missing.
-        assert_eq!(answer, "Running");
+        self.tell(&format!("track {major} {minor} {root} {}", place.display()))
     }
 
     /// All totals, once the one of `key` has come to `count` or time is up.

@@ -1,6 +1,6 @@
 //! The text of a scrape, family by family in the order of the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::errno::Errno;
 use agent_core::id::VolumeId;
@@ -67,6 +67,7 @@ impl Scrape<'_> {
             }
             Family::BuildInfo => text.sample(row, &[("version", env!("CARGO_PKG_VERSION"))], 1),
             Family::EbpfRecordsDropped => text.sample(row, &[], snapshot.records_dropped),
+            Family::EbpfRunsSkipped => self.skipped(text, row),
             Family::MountEventsDropped => text.sample(row, &[], snapshot.mount_events_dropped),
             Family::MountTableBadLines => text.sample(row, &[], snapshot.bad_lines),
             Family::MountTableEntries => text.sample(row, &[], snapshot.scan.entries),
@@ -119,6 +120,14 @@ impl Scrape<'_> {
         }
         for ((program, family), is_attached) in attached {
             text.sample(row, &[("program", program), ("family", family)], is_attached);
+        }
+    }
+
+    fn skipped(&self, text: &mut Text, row: &Row) {
+        let names: BTreeSet<&str> = self.snapshot.programs.iter().map(|program| program.program).collect();
+        for program in names {
+            let runs = self.snapshot.runs_skipped.get(program).copied().unwrap_or(0);
+            text.sample(row, &[("program", program)], runs);
         }
     }
 

@@ -40,6 +40,7 @@ pub(crate) enum Family {
     BuildInfo,
     DetectionSeconds,
     EbpfRecordsDropped,
+    EbpfRunsSkipped,
     MountEventsDropped,
     MountStackDepth,
     MountTableBadLines,
@@ -93,6 +94,7 @@ const fn row(
 const STABLE_GAUGE: (Kind, Stability) = (Kind::Gauge, Stability::Stable);
 const STABLE_COUNTER: (Kind, Stability) = (Kind::Counter, Stability::Stable);
 const STABLE_HISTOGRAM: (Kind, Stability) = (Kind::Histogram, Stability::Stable);
+const INTERNAL_COUNTER: (Kind, Stability) = (Kind::Counter, Stability::Internal);
 const INTERNAL_GAUGE: (Kind, Stability) = (Kind::Gauge, Stability::Internal);
 
 /// Every metric.
@@ -124,6 +126,14 @@ pub const TABLE: &[Row] = &[
         STABLE_COUNTER,
         &[],
         "Kernel records lost because a buffer or map was full; the counts of errors are not affected.",
+    ),
+    row(
+        Family::EbpfRunsSkipped,
+        "mountie_ebpf_runs_skipped_total",
+        INTERNAL_COUNTER,
+        &["program"],
+        "Runs of a program that the kernel skipped while another task was stopped in it on the same processor; calls \
+         that failed just then are not counted.",
     ),
     row(
         Family::MountEventsDropped,

@@ -13,6 +13,8 @@ use agent_common::settings::{NAME_SHARES, NAMES_PER_INTERVAL, RECORD_INTERVAL_NA
 use agent_core::time::Monotonic;
 use aya::maps::{MapData, MapError, PerCpuArray};
 
+use super::programs::{ProgramFamily, ProgramRow};
+
 /// A loss is told for this long.
 const TOLD_FOR: Duration = Duration::from_mins(1);
 /// A share is taken for one of tracked mounts for this long after a name that was.
@@ -27,6 +29,8 @@ pub(super) enum Cause {
     Ring,
     /// Names beyond the budget of the kernel side or of the agent.
     Names,
+    /// Programs were skipped by the kernel.
+    Skipped,
     /// The event loop had no room, or a record could not be read.
     Here,
 }
@@ -41,6 +45,11 @@ impl Cause {
                  processes, or more than the agent can look up",
                 RECORD_INTERVAL_NANOS / 1_000_000
             ),
+            Self::Skipped => {
+                "failed calls may be missing: the kernel skips a program while another task is stopped \
+                              in it on the same processor"
+                    .to_owned()
+            }
             Self::Here => "records are lost: the agent is too slow (counters are complete)".to_owned(),
         }
     }
@@ -57,6 +66,8 @@ pub(super) struct Ledger {
     placed: BTreeMap<u32, Monotonic>,
     /// Not passed on yet.
     pending: u64,
+    /// The last program that was skipped.
+    skipped: Option<&'static ProgramRow>,
 }
 
 impl Ledger {
@@ -71,6 +82,13 @@ impl Ledger {
             self.pending = self.pending.saturating_add(count);
             self.last.insert(cause, now);
         }
+    }
+
+    /// The kernel has skipped a program. What it would have seen is not known to be a failure, so it is no lost
+    /// record.
+    pub(super) fn skipped(&mut self, program: &'static ProgramRow, now: Monotonic) {
+        self.skipped = Some(program);
+        self.last.insert(Cause::Skipped, now);
     }
 
     /// Takes in the total of a row; what it went up by.
@@ -107,7 +125,19 @@ impl Ledger {
     /// What goes on being lost, in words.
     pub(super) fn told(&self, now: Monotonic) -> Option<String> {
         let (cause, _) = self.last.iter().find(|(_, at)| now.since(**at) < TOLD_FOR)?;
-        Some(cause.text())
+        Some(match (cause, self.skipped) {
+            (Cause::Skipped, Some(program)) => format!("{} ({})", cause.text(), remedy(program)),
+            (cause, _) => cause.text(),
+        })
+    }
+}
+
+/// Which program it was, and what is skipped less.
+fn remedy(program: &ProgramRow) -> String {
+    let name = program.name;
+    match program.family {
+        ProgramFamily::Fexit => format!("last {name}; not with `kernel.family = \"sys_exit\"`"),
+        ProgramFamily::Always | ProgramFamily::Extra | ProgramFamily::SysExit => format!("last {name}"),
     }
 }
 
@@ -158,6 +188,7 @@ impl Losses {
 
 #[cfg(test)]
 mod tests {
+    use super::super::programs::PROGRAMS;
     use super::*;
 
     const fn at(seconds: u64) -> Monotonic {
@@ -185,6 +216,18 @@ mod tests {
         ledger.add(Cause::Here, 1, at(1));
         ledger.add(Cause::Counters, 1, at(1));
         assert!(ledger.told(at(2)).unwrap().contains("map of counters"));
+    }
+
+    #[test]
+    fn a_skipped_program_is_named_and_is_no_lost_record() {
+        let mut ledger = Ledger::default();
+        for row in PROGRAMS.iter().filter(|row| ["vfs_read", "block_rq_complete"].contains(&row.name)) {
+            ledger.skipped(row, at(10));
+            let told = ledger.told(at(69)).unwrap();
+            let is_fexit = row.family == ProgramFamily::Fexit;
+            assert!(told.contains(row.name) && told.contains("sys_exit") == is_fexit, "{told}");
+        }
+        assert_eq!((ledger.told(at(70)), ledger.pending()), (None, 0));
     }
 
     #[test]

@@ -31,7 +31,7 @@ use super::places::Places;
 use super::stacks::Stacks;
 use super::{Command, Watched, decode as observations};
 use crate::sensor::{ProgramStatus, SensorEvent, SourceName, SourceState};
-use crate::sys::clock;
+use crate::sys::{bpf, clock};
 
 /// Counters are read at least this often.
 const IDLE: Duration = Duration::from_secs(1);
@@ -91,6 +91,8 @@ pub(super) struct Reader {
     /// What was last said about this source; at first by its start.
     reported: Option<SourceState>,
     untold: Untold,
+    /// Runs of programs that were skipped and that nobody was told of.
+    skipped: BTreeMap<&'static str, u64>,
     read_at: Monotonic,
     slow_at: Monotonic,
     closed: bool,
@@ -122,6 +124,7 @@ impl Reader {
             wake: link.wake,
             reported: Some(state.clone()),
             untold: Untold::default(),
+            skipped: BTreeMap::new(),
             condition: Condition { attached: state, places: None, lower: None, reading: None, losing: None },
             read_at: Monotonic::default(),
             slow_at: clock::now(),
@@ -282,6 +285,7 @@ impl Reader {
         let (events, closed) = (&self.events, &mut self.closed);
         let counters = self.counters.read(|errors| try_send(events, SensorEvent::Kernel(errors), closed));
         let lost = self.losses.read(self.read_at);
+        self.read_skipped();
         let records = self.losses.ledger.pending();
         if records > 0 && self.send(SensorEvent::Dropped { records, mount_events: 0 }) {
             self.losses.ledger.passed_on();
@@ -294,6 +298,17 @@ impl Reader {
             .err();
         self.report();
         self.tell_programs();
+    }
+
+    fn read_skipped(&mut self) {
+        for (row, runs) in self.attacher.skipped.grown(self.read_at, bpf::recursion_misses) {
+            self.losses.ledger.skipped(row, self.read_at);
+            *self.skipped.entry(row.name).or_default() += runs;
+        }
+        let (events, closed) = (&self.events, &mut self.closed);
+        self.skipped.retain(|program, runs| {
+            !try_send(events, SensorEvent::Skipped { program, runs: *runs }, closed)
+        });
     }
 
     /// Says how this source does, when that has changed. What finds no room is said at the next reading.

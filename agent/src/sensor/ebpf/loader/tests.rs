@@ -95,6 +95,7 @@ fn every_program_has_a_row_and_every_row_its_program() {
                 let is_own = |name: &&str| {
                     let name = name.trim_end_matches("_pointer");
                     let rest = name.strip_prefix(structure).and_then(|rest| rest.strip_prefix('_'));
+                    let rest = rest.map(|rest| rest.strip_suffix("_pointer").unwrap_or(rest));
                     rest.and_then(|rest| rest.split_once('_')).is_some_and(|(place, count)| {
                         place.parse::<u8>().ok().zip(count.parse::<u8>().ok()).is_some_and(|(p, c)| p < c)
                     })
