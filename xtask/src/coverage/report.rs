@@ -43,7 +43,10 @@ pub(super) struct Lines {
 impl Lines {
     /// Rounded down: what is not reached is not reached.
     const fn percent(self) -> u64 {
-        if self.count == 0 { 0 } else { self.covered * 100 / self.count }
+        match (self.covered * 100).checked_div(self.count) {
+            Some(percent) => percent,
+            None => 0,
+        }
     }
 }
 
