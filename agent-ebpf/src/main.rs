@@ -4,11 +4,7 @@
 //! up in the running kernel's own type information (`kernel_struct`). On the host this is an empty program, so
 //! that `cargo check` and editors work without the target.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
-// The compilers that build for this target take it, like the library's source that they build.
-#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
-#[cfg(target_arch = "bpf")]
-mod calm;
 #[cfg(target_arch = "bpf")]
 mod count;
 #[cfg(target_arch = "bpf")]

@@ -85,14 +85,6 @@ pub mod task_flag {
     pub const NO_PROGRAM: u32 = KERNEL | IO_WORKER | USER_WORKER;
 }
 
-/// Marks in the object, as constants that are put into register 0: the agent puts calls in their place.
-pub mod calm {
-    /// From here on the task stays on its processor.
-    pub const BEGIN: i32 = 0x6d6e_7401;
-    /// Up to here.
-    pub const END: i32 = 0x6d6e_7402;
-}
-
 /// How a system call says which file it is about.
 pub mod kind {
     /// Not watched.

@@ -5,13 +5,13 @@
 //!
 //! Not seen: what `sys_exit` does not see, but for reads and writes of 32-bit programs and `msync`; and a call
 //! that ends while the same program is preempted on the same processor: the kernel skips it there, and counts
-//! that. What a program does after an error is kept free of it where the kernel can (`calm`).
+//! that. (Without preemption inside the program the task would be preempted where that ends: `bpf_preempt_enable`
+//! is still inside, and the kernel skips as much.)
 
 use agent_common::settings::{kind, op};
 use aya_ebpf::macros::fexit;
 use aya_ebpf::programs::FExitContext;
 
-use crate::calm::calmly;
 use crate::kernel_struct::{self, Address};
 use crate::locate::{self, Failure, Placed};
 use crate::maps::FAILED_CALLS;
@@ -24,7 +24,7 @@ use crate::{count, task};
 pub fn vfs_read(ctx: FExitContext) -> i32 {
     let ret: i64 = ctx.arg(4);
     if ret < 0 {
-        calmly(|| on_file(ret, ctx.arg(0), op::READ));
+        on_file(ret, ctx.arg(0), op::READ);
     }
     0
 }
@@ -34,7 +34,7 @@ pub fn vfs_read(ctx: FExitContext) -> i32 {
 pub fn vfs_write(ctx: FExitContext) -> i32 {
     let ret: i64 = ctx.arg(4);
     if ret < 0 {
-        calmly(|| on_file(ret, ctx.arg(0), op::WRITE));
+        on_file(ret, ctx.arg(0), op::WRITE);
     }
     0
 }
@@ -60,7 +60,7 @@ pub fn call_end(ctx: FExitContext) -> i32 {
 pub fn call_failed(ctx: FExitContext) -> i32 {
     let ret: i64 = ctx.arg(1);
     if ret < 0 {
-        calmly(|| on_call(ctx.arg(0), ret));
+        on_call(ctx.arg(0), ret);
     }
     0
 }

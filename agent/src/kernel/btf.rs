@@ -98,8 +98,6 @@ pub struct KernelTypes {
 /// A function of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
-    /// Its number among these types.
-    pub id: u32,
     /// Equal for functions with the same parameters and result.
     pub prototype: u32,
     /// For each parameter the structure that it points to; empty for any other.
@@ -171,7 +169,6 @@ impl KernelTypes {
             let points_to = |parameter| self.structure_behind(parameter).unwrap_or_default();
             let returned = self.btf.resolve_type_by_id(found.return_type_id());
             Some(Function {
-                id,
                 prototype,
                 parameters: found.parameters.iter().map(points_to).collect(),
                 returns_pointer: matches!(returned, Ok(Type::Ptr(_))),

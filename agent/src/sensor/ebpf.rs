@@ -4,7 +4,6 @@
 //! sends records at once and the growth of the counters right after them. What is watched is set with
 //! [`Handle::track`].
 
-mod calm;
 mod counters;
 mod coverage;
 mod decode;

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detached_file_system_is_empty_and_in_no_mount_table() {
+    fn a_detached_file_system_has_no_links_and_in_no_mount_table() {
         let root = match detached_file_system() {
             Ok(root) => root,
             Err(error) => {
@@ -93,8 +93,11 @@ mod tests {
         let table = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mounts = |table: &str| table.lines().filter(|line| line.contains(" - bpf ")).count();
         let before = mounts(&table());
-        let place = format!("/proc/self/fd/{}", root.as_raw_fd());
-        assert_eq!(std::fs::read_dir(format!("{place}/")).unwrap().count(), 0);
+        let place = format!("/proc/self/fd/{}/", root.as_raw_fd());
+        // Some kernels put iterators of their own there, whose names have a dot as no function's has.
+        let names = std::fs::read_dir(place).unwrap().map(|name| name.unwrap().file_name());
+        let others: Vec<_> = names.filter(|name| !name.to_string_lossy().contains('.')).collect();
+        assert!(others.is_empty(), "{others:?}");
         assert_eq!(mounts(&table()), before);
     }
 }

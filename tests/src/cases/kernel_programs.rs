@@ -172,7 +172,9 @@ impl Links {
             let open = Path::new(&format!("/proc/{process}/fd")).join(descriptor.file_name());
             if statfs(&open).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC) {
                 let names = fs::read_dir(&open).context("cannot list the links")?;
-                links.functions.extend(names.flatten().map(|name| name.file_name().display().to_string()));
+                let names = names.flatten().map(|name| name.file_name().display().to_string());
+                // The kernel's own iterators there have a dot in their names.
+                links.functions.extend(names.filter(|name| !name.contains('.')));
             }
         }
         Ok(links)

@@ -58,7 +58,7 @@ impl Links {
 
 /// Makes the file system, and a name in it to see that it can be reached: procfs may be that of other processes.
 fn place() -> io::Result<OwnedFd> {
-    if std::fs::metadata(REAL_TIME).is_ok() {
+    if std::fs::read(REAL_TIME).is_ok() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "this is a real-time kernel"));
     }
     let place = bpf::detached_file_system()?;

@@ -17,7 +17,7 @@ use super::explain::explain;
 use super::layout::Layout;
 use super::programs::{Attachment, PROGRAMS, ProgramFamily, ProgramRow};
 use super::trampolines::Trampolines;
-use super::{Family, Settings, calm, syscalls};
+use super::{Family, Settings, syscalls};
 use crate::kernel::KernelSupport;
 use crate::kernel::btf::{BtfError, KernelTypes};
 use crate::sensor::{ProgramState, ProgramStatus, SourceState};
@@ -107,7 +107,7 @@ pub(super) fn load(settings: &Settings, host_mnt_ns: u32) -> Result<Loaded, Load
         .btf(None)
         .override_global(names::OFFSETS, &layout.offsets, true)
         .override_global(names::FILTER, &filter, true)
-        .load(&calm::prepare(OBJECT, &types))
+        .load(OBJECT)
         .map_err(|error| object_error(&error, &support))?;
     fill_syscalls(&mut ebpf)?;
     let mut attacher = Attacher::new(ebpf, layout, support, settings.btf.clone());

@@ -306,9 +306,8 @@ impl Reader {
             *self.skipped.entry(row.name).or_default() += runs;
         }
         let (events, closed) = (&self.events, &mut self.closed);
-        self.skipped.retain(|program, runs| {
-            !try_send(events, SensorEvent::Skipped { program, runs: *runs }, closed)
-        });
+        self.skipped
+            .retain(|program, runs| !try_send(events, SensorEvent::Skipped { program, runs: *runs }, closed));
     }
 
     /// Says how this source does, when that has changed. What finds no room is said at the next reading.

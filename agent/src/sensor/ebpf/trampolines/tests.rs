@@ -9,7 +9,7 @@ use crate::sensor::ebpf::syscalls;
 
 fn function(parameters: &[&str]) -> Function {
     let parameters = parameters.iter().map(|name| (*name).to_owned()).collect();
-    Function { id: 1, prototype: 1, parameters, returns_pointer: false }
+    Function { prototype: 1, parameters, returns_pointer: false }
 }
 
 #[test]
