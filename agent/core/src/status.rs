@@ -44,9 +44,12 @@ pub struct VolumeStatus {
     pub last_probe: Option<(Monotonic, Duration, ProbeResult)>,
     /// Since when a probe has not come back.
     pub stuck_since: Option<Monotonic>,
+    /// Since when a probe of any volume has not come back from its superblock: nobody can look meanwhile.
+    pub superblock_hangs_since: Option<Monotonic>,
     /// Whether a probe is out now.
     pub probing: bool,
-    /// The last tasks that met an error, newest first, with errno and operation; at most 8.
+    /// The last tasks that met an error on this mount, newest first, with errno and operation; at most 8. Refusals are
+    /// none.
     pub culprits: Vec<(Monotonic, Errno, Op, Task)>,
     /// How many tasks waited on it at the last census.
     pub blocked_count: u64,

@@ -32,6 +32,7 @@ impl Engine {
             last_ok: volume.last_ok,
             last_probe: volume.last_probe.clone(),
             stuck_since: volume.probes.stuck_since,
+            superblock_hangs_since: shown.and_then(|shown| self.probing.hangs_since(shown.superblock)),
             probing: volume.probes.outstanding.is_some(),
             culprits: volume.culprits.clone(),
             blocked_count: volume.blocked.count,

@@ -237,8 +237,10 @@ fn volumes_on_one_superblock_take_turns() {
     world.run(seconds(60));
     assert_eq!(expects(&world), [false; 3], "what hangs answers nobody");
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Hung)));
-    assert_eq!(world.state("b"), (Unknown, None), "nobody could look, and the last look is old");
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)), "it is the superblock that hangs");
+    assert!(world.status("b").superblock_hangs_since.is_some() && world.status("b").stuck_since.is_none());
     assert_eq!(world.state("c"), (Healthy, None));
+    assert_eq!(world.status("c").superblock_hangs_since, None);
     world.answer("a", Answer::Now(good()));
     let stuck = world.log.iter().rev().find_map(|(_, output)| match output {
         Output::Probe(order) if order.volume.as_str() == "a" => Some(order.id),
@@ -248,6 +250,40 @@ fn volumes_on_one_superblock_take_turns() {
     world.run(seconds(5));
     assert_eq!(world.state("b"), (Healthy, None));
     assert_eq!(world.state("a"), (Healthy, None));
+}
+
+#[test]
+fn a_look_that_hangs_makes_the_others_on_its_superblock_sick_when_theirs_are_overdue() {
+    let mut world = World::new(vec![nfs("a"), nfs("b")]);
+    world.replace("/mnt/b", 10);
+    world.mounts[2].id.0 = 55;
+    world.table();
+    world.run(millis(100));
+    world.answer("a", Answer::Hangs);
+    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    world.run(millis(3500));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Hung)));
+    assert_eq!(world.state("b"), (Healthy, None), "its own look is not due yet");
+    let asked = world.now;
+    world.feed(Input::ProbeNow(VolumeId::new("b")));
+    world.run(millis(2999));
+    assert_eq!(world.state("b"), (Healthy, None));
+    world.run(millis(1));
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)));
+    assert_eq!(world.status("b").condition.since.since(asked), seconds(3), "its deadline");
+    assert!(world.status("b").condition.message.contains("superblock-hangs"));
+    world.run(seconds(300));
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)), "it does not flap");
+
+    let stuck = world.log.iter().rev().find_map(|(_, output)| match output {
+        Output::Probe(order) => Some(order.id),
+        _ => None,
+    });
+    world.answer("a", Answer::Now(good()));
+    world.feed(Input::ProbeReturned(stuck.unwrap()));
+    assert_eq!(world.status("b").superblock_hangs_since, None);
+    world.run(seconds(10));
+    assert_eq!((world.state("a"), world.state("b")), ((Healthy, None), (Healthy, None)));
 }
 
 #[test]
@@ -345,23 +381,93 @@ fn who_met_errors_is_kept_newest_first() {
     let status = world.status("a");
     assert_eq!(status.culprits.len(), 8);
     assert_eq!(status.culprits[0].3.pid, 19);
-    assert_eq!(
-        status.errors.get(&(Errno(0), Op::Other, Source::Fanotify)),
-        Some(&40),
-        "one row for all others"
-    );
+    assert_eq!(status.errors.get(&(Errno(4242), Op::Other, Source::Fanotify)), Some(&40));
+}
+
+#[test]
+fn errors_outside_the_table_keep_their_number_up_to_a_bound() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    for errno in 4000..4100 {
+        world.hint(10, None, errno, Op::Read);
+        world.hint(10, None, errno, Op::Read);
+    }
+    let errors = world.status("a").errors;
+    assert_eq!(errors.get(&(Errno(4000), Op::Read, Source::Bpf)), Some(&2));
+    assert_eq!(errors.get(&(Errno::OTHER, Op::Read, Source::Bpf)), Some(&(2 * (100 - 16))));
+    assert_eq!(errors.len(), 17);
+}
+
+/// A program meets an error on a read.
+fn met(world: &mut World, comm: &str, errno: u16) {
+    let errors = KernelErrors {
+        source: Source::Bpf,
+        superblock: device(10),
+        root_inode: None,
+        errno: Errno(errno),
+        op: Op::Read,
+        count: 1,
+        at: world.now,
+        task: Some(Task { tid: 7, pid: 7, comm: comm.into(), cgroup: 0, mnt_ns: 0 }),
+    };
+    world.feed(Input::Kernel(errors));
+}
+
+#[test]
+fn the_sentence_names_who_met_the_error_that_decided() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    let only_attributes = ProbeOk { root_inode: 2, ..ProbeOk::default() };
+    world.answer("a", Answer::Now(ProbeResult::Ok(only_attributes)));
+    world.run(seconds(12));
+    met(&mut world, "postgres", 5);
+    // Refused, disconnected, full: none of it is what the verdict is about.
+    for _ in 0..9 {
+        met(&mut world, "backup", 13);
+    }
+    met(&mut world, "tar", 28);
+    assert_eq!(world.state("a"), (Suspect, Some(Reason::IoError)));
+    let status = world.status("a");
+    assert!(status.condition.message.starts_with("postgres (process 7) met EIO"), "{:?}", status.condition);
+    assert!(status.culprits.iter().all(|(.., task)| task.comm != "backup"), "refusals are no errors");
+    world.replace("/mnt/a", 30);
+    assert!(world.status("a").culprits.is_empty(), "they failed on the old mount");
 }
 
 #[test]
 fn lost_data_is_not_forgotten_until_another_mount() {
     let mut world = World::healthy(vec![nfs("a")]);
-    world.hint(10, None, 28, Op::Writeback);
+    world.hint(10, None, 5, Op::Writeback);
     assert_eq!(world.state("a"), (Degraded, Some(Reason::WritebackLost)));
     world.run(seconds(600));
     assert_eq!(world.state("a"), (Degraded, Some(Reason::WritebackLost)));
     world.replace("/mnt/a", 30);
     world.run(seconds(5));
     assert_eq!(world.state("a"), (Healthy, None));
+}
+
+#[test]
+fn data_lost_for_lack_of_space_is_told_and_is_no_fault_of_a_share() {
+    use crate::health::claims::{Claim, ClaimSource};
+    for errno in [28, 122] {
+        let mut world = World::healthy(vec![nfs("a")]);
+        world.hint(10, None, errno, Op::Writeback);
+        world.run(millis(10));
+        assert_eq!(world.state("a"), (Healthy, None), "{errno}");
+        let status = world.status("a");
+        assert!(status.condition.advice.contains(&Advice::Full));
+        assert!(status.claims.contains_key(&(Claim::LostForSpace, ClaimSource::Sensor(Source::Bpf))));
+        world.run(seconds(31));
+        let status = world.status("a");
+        assert!(status.condition.advice.is_empty());
+        assert_eq!(status.claims.len(), 1, "the data is still lost");
+        world.replace("/mnt/a", 30);
+        assert!(world.status("a").claims.is_empty());
+    }
+    // A file system that has a device of its own promised the room: the device has none.
+    let mut world = World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+    world.hint(10, None, 122, Op::Writeback);
+    assert_eq!(world.state("a"), (Healthy, None), "a quota is nobody's fault there either");
+    world.hint(10, None, 28, Op::Writeback);
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::WritebackLost)));
 }
 
 #[test]
