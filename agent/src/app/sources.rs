@@ -201,8 +201,7 @@ impl Sources {
         }
     }
 
-    /// Asks for the errors of every tracked file system that may report some. A mark dies with its superblock, so
-    /// each new mount gets its own.
+    /// Asks for the errors of every tracked superblock that may report some, through one of its mounts.
     fn mark(&mut self, tracked: &[Arc<Mount>]) {
         let Some(fs_errors) = &self.fs_errors else { return };
         let current = self.table.mounts().iter().map(|mount| key_of(mount)).collect();
@@ -210,11 +209,17 @@ impl Sources {
             fs_errors.forget(superblock);
         }
         let now = clock::now();
+        let mut superblocks: BTreeMap<SuperblockId, Vec<&Arc<Mount>>> = BTreeMap::new();
         for mount in tracked.iter().filter(|mount| may_report(&mount.fstype)) {
-            let key = key_of(mount);
-            if !self.marked.ask(key, now) {
+            superblocks.entry(mount.superblock).or_default().push(mount);
+        }
+        for mounts in superblocks.values() {
+            let asked = self.marked.ask_one(mounts.iter().map(|mount| key_of(mount)), now);
+            let Some((key, mount)) = asked
+                .and_then(|key| mounts.iter().find(|mount| key_of(mount) == key).map(|mount| (key, *mount)))
+            else {
                 continue;
-            }
+            };
             let (fs_errors, mount) = (fs_errors.clone(), Arc::clone(mount));
             self.marks.spawn(async move {
                 let result = fs_errors.mark(&mount, MARK_DEADLINE).await;
@@ -340,9 +345,7 @@ impl Sources {
         if let Some(handle) = self.mountinfo.take() {
             handle.stop();
         }
-        if let Some(handle) = self.census.take() {
-            handle.stop();
-        }
+        drop(self.census.take());
         if let Some(handle) = self.ebpf.take() {
             handle.stop();
         }
