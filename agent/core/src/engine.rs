@@ -304,7 +304,7 @@ impl Engine {
         }
         let Some(volume) = self.volumes.get_mut(id) else { return };
         let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
-        volume.stand_behind(superblock.and_then(|superblock| self.probing.hangs_since(superblock)), now);
+        volume.stand_behind(superblock.and_then(|superblock| self.probing.stuck_since(superblock)), now);
         outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
         self.consider_repair(id, now, outputs);
         self.consider_probe(id, now, outputs);

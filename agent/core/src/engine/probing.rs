@@ -21,8 +21,8 @@ struct Out {
     superblock: SuperblockId,
     volume: VolumeId,
     generation: Generation,
-    /// When it began, once it has passed its deadline.
-    hangs_since: Option<Monotonic>,
+    /// It passed its deadline, and began then.
+    stuck_since: Option<Monotonic>,
 }
 
 /// All probes that are out, and who waits for them.
@@ -39,9 +39,9 @@ impl Probing {
         self.busy.contains_key(&superblock)
     }
 
-    /// Since when a look hangs on this superblock, whoever's it is.
-    pub(super) fn hangs_since(&self, superblock: SuperblockId) -> Option<Monotonic> {
-        self.busy.get(&superblock).and_then(|probe| self.out.get(probe))?.hangs_since
+    /// Since when the probe that is out on a superblock has not come back.
+    pub(super) fn stuck_since(&self, superblock: SuperblockId) -> Option<Monotonic> {
+        self.busy.get(&superblock).and_then(|probe| self.out.get(probe)).and_then(|out| out.stuck_since)
     }
 
     fn wait(&mut self, superblock: SuperblockId, volume: &VolumeId) {
@@ -84,8 +84,8 @@ impl Volume {
     }
 
     /// Takes whether a look of another volume hangs on its superblock: then it cannot be looked at.
-    pub(super) fn stand_behind(&mut self, hangs_since: Option<Monotonic>, now: Monotonic) {
-        self.behind = hangs_since.filter(|_| self.probes.outstanding.is_none());
+    pub(super) fn stand_behind(&mut self, stuck_since: Option<Monotonic>, now: Monotonic) {
+        self.behind = stuck_since.filter(|_| self.probes.outstanding.is_none());
         self.evidence.overdue = self.overdue_at().is_some_and(|time| time <= now);
     }
 
@@ -147,7 +147,7 @@ impl Engine {
         let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
         let queue = superblock.and_then(|superblock| self.probing.waiting.get(&superblock));
         let is_queued = queue.is_some_and(|queue| queue.contains(id));
-        let is_hung = superblock.is_some_and(|superblock| self.probing.hangs_since(superblock).is_some());
+        let is_hung = superblock.is_some_and(|superblock| self.probing.stuck_since(superblock).is_some());
         (volume.probes.outstanding.is_some() || is_queued) && !is_hung
     }
 
@@ -167,7 +167,7 @@ impl Engine {
             self.probing.wait(superblock, id);
             return false;
         }
-        let out = Out { superblock, volume: id.clone(), generation: volume.generation, hangs_since: None };
+        let out = Out { superblock, volume: id.clone(), generation: volume.generation, stuck_since: None };
         let probe = self.probing.begin(out);
         volume.probes.order(probe, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
@@ -177,14 +177,15 @@ impl Engine {
     /// Takes the answer of a probe.
     pub(super) fn take_probe(&mut self, report: &ProbeReport, now: Monotonic, outputs: &mut Vec<Output>) {
         let timed_out = matches!(report.result, ProbeResult::TimedOut { .. });
-        let is_news = |out: &&mut Out| out.hangs_since.is_none() || !timed_out;
-        let Some(out) = self.probing.out.get_mut(&report.id).filter(is_news) else {
+        let Some(out) =
+            self.probing.out.get_mut(&report.id).filter(|out| !(out.stuck_since.is_some() && timed_out))
+        else {
             outputs
                 .push(note(&report.volume, format!("an answer to probe {}, which is not out", report.id.0)));
             return;
         };
         let out = if timed_out {
-            out.hangs_since = Some(report.started.min(now));
+            out.stuck_since = Some(report.started.min(now));
             out.clone()
         } else {
             match self.probing.end(report.id) {
@@ -224,7 +225,7 @@ impl Engine {
 
     /// A look that hangs, or has hung, concerns every volume on its superblock.
     fn touch_behind(&mut self, out: &Out) {
-        if out.hangs_since.is_some() {
+        if out.stuck_since.is_some() {
             self.touched.extend(self.by_superblock.get(&out.superblock).into_iter().flatten().cloned());
         }
     }

@@ -80,8 +80,8 @@ impl Volume {
         if reason != Reason::Hung {
             return Some(self.sick_since);
         }
-        let hangs_since = self.probes.stuck_since.or(self.behind.filter(|_| self.evidence.overdue));
-        hangs_since.map(|began| self.sick_since.max(began + self.watch.deadline))
+        let stuck_since = self.probes.stuck_since.or(self.behind.filter(|_| self.evidence.overdue));
+        stuck_since.map(|began| self.sick_since.max(began + self.watch.deadline))
     }
 
     /// The row of the ladder that applies.

@@ -5,7 +5,6 @@ use alloc::{format, string::String};
 use crate::errno::ErrnoClass;
 use crate::health::evidence::{Look, SentinelFault};
 use crate::health::rules::{Facts, Judgement, Test};
-use crate::observation::ProbeStep;
 use crate::verdict::Verdict;
 
 /// One sentence about a judgement.
@@ -88,9 +87,9 @@ fn errors(facts: &Facts<'_>, class: ErrnoClass) -> String {
 fn look(look: Look, failures: u32) -> String {
     match look {
         Look::Failed { step, errno, .. } => {
-            format!("the probe failed with {errno} at {}, {failures} in a row", step_name(step))
+            format!("the probe failed with {errno} while {}, {failures} in a row", step.doing())
         }
-        Look::Hung { step } => format!("no answer within the deadline at {}", step_name(step)),
+        Look::Hung { step } => format!("no answer within the deadline while {}", step.doing()),
         Look::OtherMount { found } => format!("the path leads to superblock {found}, {failures} in a row"),
         Look::Sentinel(SentinelFault::Missing) => String::from("the root answers, the sentinel is missing"),
         Look::Sentinel(SentinelFault::Differs) => {
@@ -100,16 +99,6 @@ fn look(look: Look, failures: u32) -> String {
             String::from("the root answers, the sentinel is not a small regular file of this mount")
         }
         Look::None | Look::Good | Look::Refused => String::from("no bad look"),
-    }
-}
-
-const fn step_name(step: ProbeStep) -> &'static str {
-    match step {
-        ProbeStep::Identity => "the mount point",
-        ProbeStep::Root => "the root",
-        ProbeStep::Sentinel => "the sentinel",
-        ProbeStep::Device => "the device",
-        ProbeStep::Write => "the write",
     }
 }
 
