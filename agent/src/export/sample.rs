@@ -19,7 +19,7 @@ use agent_core::volume::{Identity, Method, Mode};
 
 use super::view::doctor::{HostFacts, Privilege};
 use super::{Snapshot, SourceName, SourceState};
-use crate::sensor::{ProgramState, ProgramStatus, ScanStats};
+use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -52,11 +52,12 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         cgroups: Arc::new(BTreeMap::from([(77, "/system.slice/postgresql.service".to_owned())])),
         scan: ScanStats { entries: 41, bad_lines: 0, took: Duration::from_micros(1500) },
         bad_lines: 2,
-        records_dropped: 3,
+        records_dropped: BTreeMap::from([(LossCause::Ring, 3)]),
         mount_events_dropped: 4,
         probes_inflight: 1,
         abandoned_workers: 1,
         persist_errors: 0,
+        check_deadline: Duration::from_secs(1),
         ready: true,
     }
 }

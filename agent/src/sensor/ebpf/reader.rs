@@ -22,13 +22,13 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::counters::Counters;
 use super::loader::Loaded;
 use super::loader::attacher::Attacher;
-use super::losses::{Cause, Losses};
+use super::losses::Losses;
 use super::maps::{KernelLower, KernelPlaces, Maps};
 use super::names::Names;
 use super::places::Places;
 use super::stacks::Stacks;
 use super::{Command, Watched, decode as observations};
-use crate::sensor::{ProgramStatus, SensorEvent, SourceName, SourceState};
+use crate::sensor::{LossCause, ProgramStatus, SensorEvent, SourceName, SourceState};
 use crate::sys::clock;
 
 /// Counters are read at least this often.
@@ -252,7 +252,7 @@ impl Reader {
                 lost += 1;
             }
         }
-        self.losses.ledger.add(Cause::Here, lost, clock::now());
+        self.losses.ledger.add(LossCause::Agent, lost, clock::now());
         any
     }
 
@@ -261,10 +261,10 @@ impl Reader {
         let (events, closed) = (&self.events, &mut self.closed);
         let counters = self.counters.read(|errors| try_send(events, SensorEvent::Kernel(errors), closed));
         let lost = self.losses.read(self.read_at);
-        let records = self.losses.ledger.pending();
-        if records > 0 && self.send(SensorEvent::Dropped { records, mount_events: 0 }) {
-            self.losses.ledger.passed_on();
-        }
+        let (events, closed) = (&self.events, &mut self.closed);
+        self.losses
+            .ledger
+            .pass_on(|cause, count| try_send(events, SensorEvent::Dropped(cause, count), closed));
         self.condition.losing = self.losses.ledger.told(self.read_at);
         let unreadable = |what: &str, error: MapError| format!("{what} cannot be read: {error}");
         self.condition.reading = counters
