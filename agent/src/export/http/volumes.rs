@@ -63,21 +63,25 @@ pub(super) async fn one(
         (Err(rejection), _) => return bad_request(&rejection.body_text()),
         (_, Err(rejection)) => return bad_request(&rejection.body_text()),
     };
-    if !asked.check {
-        let made = shared.beside(move |_, snapshot| match find(snapshot, &id) {
-            Some(volume) => answer(StatusCode::OK, snapshot, volume, None),
-            None => no_such_volume(snapshot, &id),
-        });
-        return made.await.into_response();
-    }
-    let found = shared.beside(move |_, snapshot| {
-        find(snapshot, &id).map(|volume| volume.id.clone()).ok_or_else(|| no_such_volume(snapshot, &id))
+    let check = asked.check;
+    let made = shared.beside(move |_, snapshot| match find(snapshot, &id) {
+        Some(volume) if check => Found::ToCheck(volume.id.clone()),
+        Some(volume) => Found::Answered(answer(StatusCode::OK, snapshot, volume, None)),
+        None => Found::Answered(no_such_volume(snapshot, &id)),
     });
-    match found.await {
-        Ok(Ok(id)) => checked(&shared, id).await,
-        Ok(Err(no_such_volume)) => no_such_volume,
+    match made.await {
+        Ok(Found::Answered(response)) => response,
+        Ok(Found::ToCheck(id)) => checked(&shared, id).await,
         Err(status) => status.into_response(),
     }
+}
+
+/// What became of a request for one volume.
+enum Found {
+    /// All of it.
+    Answered(Response),
+    /// The volume is probed first.
+    ToCheck(VolumeId),
 }
 
 /// One volume after a probe of it.
