@@ -1,9 +1,10 @@
 //! Which superblocks have a mark for their errors, through which mount, which were refused one, and when to ask again.
 //!
 //! A mark belongs to the superblock: of the mounts that show it one is asked for, another only where that one was
-//! refused for good or is gone. A mark dies with its superblock, so where a mount is new it is set anew. A refusal that another try cannot change is
-//! final; any other is tried again, at growing pauses and a bounded number of times: a mount that hangs for an
-//! hour must not cost a child every few seconds, and one that was busy at the first try must not stay without.
+//! refused for good or is gone. A mark dies with its superblock, so where a mount is new it is set anew. A refusal
+//! that another try cannot change is final for its mount; any other is tried again, at growing pauses and a bounded
+//! number of times: a mount that hangs for an hour must not cost a child every few seconds, and one that was busy at
+//! the first try must not stay without.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

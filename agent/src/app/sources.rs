@@ -229,6 +229,13 @@ impl Sources {
         self.marked.drop_due(now);
     }
 
+    /// A mount was refused a mark for good: another one of its superblock, if there is one, may not be.
+    fn mark_through_another(&mut self, superblock: SuperblockId) {
+        if self.tracked.iter().filter(|tracked| tracked.superblock == superblock).count() > 1 {
+            self.mark(&self.tracked_mounts());
+        }
+    }
+
     /// The mounts of what is tracked. Goes through the whole table, so it is asked once for each.
     fn tracked_mounts(&self) -> Vec<Arc<Mount>> {
         let tracked: BTreeMap<&BytePath, SuperblockId> =
@@ -308,6 +315,7 @@ impl Sources {
                     debug!(%mountpoint, error, "File-system errors cannot be asked for now, trying again later");
                 } else {
                     info!(%mountpoint, error, "File-system errors are not reported here, continuing without");
+                    self.mark_through_another(key.0);
                 }
             }
             Ended::Pause => self.mark(&self.tracked_mounts()),
