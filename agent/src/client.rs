@@ -130,7 +130,7 @@ impl ClientError {
 }
 
 impl Console<'_> {
-    fn print(&mut self, text: &str) -> Result<(), ClientError> {
+    pub(crate) fn print(&mut self, text: &str) -> Result<(), ClientError> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         written.map_err(|source| ClientError::Output { source })
     }
@@ -140,8 +140,14 @@ impl Console<'_> {
         let _ = writeln!(self.err, "mountie: {text}");
     }
 
+    /// Says what is wrong, as it is.
+    pub(crate) fn tell(&mut self, text: &dyn std::fmt::Display) {
+        // As above.
+        let _ = writeln!(self.err, "{text}");
+    }
+
     /// Turns a result into an exit code, and tells the error.
-    fn end(&mut self, result: Result<ExitCode, ClientError>) -> ExitCode {
+    pub(crate) fn end(&mut self, result: Result<ExitCode, ClientError>) -> ExitCode {
         match result {
             Ok(code) => code,
             // `mountie status | head` is no failure of anybody.

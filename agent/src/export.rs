@@ -8,7 +8,7 @@ use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
 use tokio::sync::{oneshot, watch};
 
-use crate::sensor::{ProgramStatus, ScanStats, SourceName, SourceState};
+use crate::sensor::{LossCause, ProgramStatus, ScanStats, SourceName, SourceState};
 
 pub mod events;
 pub mod http;
@@ -45,8 +45,8 @@ pub struct Snapshot {
     pub bad_lines: u64,
     /// Runs of kernel programs that the kernel has skipped since the start, by program.
     pub runs_skipped: BTreeMap<&'static str, u64>,
-    /// Kernel records lost since the start.
-    pub records_dropped: u64,
+    /// Records of errors lost since the start, by cause.
+    pub records_dropped: BTreeMap<LossCause, u64>,
     /// Mount events lost since the start.
     pub mount_events_dropped: u64,
     /// Probes that are out.
@@ -55,7 +55,10 @@ pub struct Snapshot {
     pub abandoned_workers: usize,
     /// Failures to write state since the start.
     pub persist_errors: u64,
-    /// The first mount table has been taken in and every volume was looked at once, or its deadline passed.
+    /// How long `?check=true` waits: the longest deadline of any volume and a bit.
+    pub check_deadline: std::time::Duration,
+    /// The first mount table has been taken in and every volume of that time was looked at once, or its deadline
+    /// passed.
     pub ready: bool,
 }
 

@@ -2,6 +2,7 @@
 //! observations, and never touches a watched path.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_core::id::{SuperblockId, UniqueMountId};
 use agent_core::observation::{Census, KernelErrors};
@@ -19,6 +20,12 @@ pub mod mountinfo;
 mod private_namespace;
 pub mod sysfs_errors;
 mod wake;
+
+/// Takes a lock of a sensor. Nothing is done under one that could fail halfway, so a poisoned one is as good as a
+/// sound one.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The names of the sources, as in `mountie_source_up{source}`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -121,13 +128,42 @@ pub enum SensorEvent {
         /// How often.
         runs: u64,
     },
-    /// Records that were lost on the way: additions to totals.
-    Dropped {
-        /// Kernel records (ring buffer full, map full).
-        records: u64,
-        /// Mount events (fanotify queue overflow).
-        mount_events: u64,
-    },
+    /// Records of errors that were lost: an addition to the total of this cause.
+    Dropped(LossCause, u64),
+    /// Mount events that were lost: an addition to their total.
+    MountEventsDropped(u64),
+}
+
+/// Why records of errors are lost. The worst first: that is the one that is told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LossCause {
+    /// No room in the kernel's map of counters.
+    Counters,
+    /// No room in the ring buffer.
+    Ring,
+    /// Names beyond the budget of the kernel side or of the agent.
+    Names,
+    /// The event loop had no room, or a record could not be read.
+    Agent,
+    /// The queue of fanotify was full, an event could not be read, or nobody asked for it in time.
+    Fanotify,
+}
+
+impl LossCause {
+    /// Every cause.
+    pub const ALL: [Self; 5] = [Self::Counters, Self::Ring, Self::Names, Self::Agent, Self::Fanotify];
+
+    /// The bounded label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Counters => "counters",
+            Self::Ring => "ring",
+            Self::Names => "names",
+            Self::Agent => "agent",
+            Self::Fanotify => "fanotify",
+        }
+    }
 }
 
 /// Cost and defects of one scan of the mount table.

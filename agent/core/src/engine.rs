@@ -307,6 +307,8 @@ impl Engine {
             return;
         }
         let Some(volume) = self.volumes.get_mut(id) else { return };
+        let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
+        volume.stand_behind(superblock.and_then(|superblock| self.probing.stuck_since(superblock)), now);
         outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
         self.consider_repair(id, now, outputs);
         self.consider_probe(id, now, outputs);
@@ -339,6 +341,7 @@ impl Volume {
         let is_good = self.evidence.look == Look::Good;
         [
             self.probe_due(),
+            self.overdue_at(),
             repair,
             self.evidence.kernel.next_expiry(window),
             self.evidence.full.map(|at| at + window),

@@ -42,11 +42,13 @@ pub struct VolumeStatus {
     pub last_ok: Option<Monotonic>,
     /// The last answer of a probe: when it started, how long it took, what it found.
     pub last_probe: Option<(Monotonic, Duration, ProbeResult)>,
-    /// Since when a probe has not come back.
+    /// Since when a probe has not come back: its own, or one of another volume on the same superblock, which stands in
+    /// the way.
     pub stuck_since: Option<Monotonic>,
     /// Whether a probe is out now.
     pub probing: bool,
-    /// The last tasks that met an error, newest first, with errno and operation; at most 8.
+    /// The last tasks that met an error on this mount, newest first, with errno and operation; at most 8. Refusals are
+    /// none.
     pub culprits: Vec<(Monotonic, Errno, Op, Task)>,
     /// How many tasks waited on it at the last census.
     pub blocked_count: u64,

@@ -14,8 +14,6 @@ use agent_core::path::BytePath;
 use agent_core::policy::Policy;
 use agent_core::remediation::{Outcome, Plan};
 use agent_core::status::VolumeStatus;
-use agent_core::verdict::{Advice, HealthState};
-use agent_core::volume::Mode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -24,6 +22,7 @@ use tracing::{info, warn};
 use super::changes::{Changes, PULSE};
 use super::doubt::is_in_doubt;
 use super::facts::Facts;
+use super::ready::Ready;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
@@ -85,6 +84,7 @@ pub(super) struct EventLoop {
     answers: Vec<(Waiting, Option<VolumeStatus>)>,
     /// The first table was taken in.
     table_seen: bool,
+    ready: Ready,
     changes: Changes,
 }
 
@@ -147,6 +147,7 @@ impl EventLoop {
             waiting: BTreeMap::new(),
             answers: Vec::new(),
             table_seen: false,
+            ready: Ready::default(),
             changes: Changes::none(),
         };
         this.carry_out(outputs);
@@ -216,7 +217,12 @@ impl EventLoop {
             Event::Deadline => self.feed(Input::Deadline),
             Event::Reload => self.read_configuration(),
             Event::Configuration(read) => self.take_configuration(*read),
-            Event::Pulse | Event::Gathered | Event::Closed | Event::End(_) => self.publish(),
+            Event::Pulse => {
+                self.publish();
+                // Also where nobody scrapes: what vanished must not stay in memory.
+                self.metrics.forget_vanished(&self.snapshots.borrow());
+            }
+            Event::Gathered | Event::Closed | Event::End(_) => self.publish(),
         }
     }
 
@@ -275,10 +281,10 @@ impl EventLoop {
             SensorEvent::Skipped { program, runs } => {
                 *self.facts.runs_skipped.entry(program).or_default() += runs;
             }
-            SensorEvent::Dropped { records, mount_events } => {
-                self.facts.records_dropped += records;
-                self.facts.mount_events_dropped += mount_events;
+            SensorEvent::Dropped(cause, count) => {
+                *self.facts.records_dropped.entry(cause).or_default() += count;
             }
+            SensorEvent::MountEventsDropped(count) => self.facts.mount_events_dropped += count,
         }
     }
 
@@ -365,6 +371,7 @@ impl EventLoop {
             Ok(config) => {
                 info!("Configuration was read again; [agent] and [kernel] take effect at the next start");
                 let stage_root = self.stage_root.clone();
+                self.facts.check_deadline = super::check_deadline(&config.policy);
                 self.feed(Input::Policy(super::permitted(Policy { stage_root, ..config.policy })));
             }
             Err(errors) => warn!(%errors, "The new configuration is wrong, continuing with the old one"),
@@ -389,18 +396,9 @@ impl EventLoop {
         self.facts.abandoned_workers = probes.abandoned;
         self.facts.persist_errors = self.store.failures();
         let volumes = self.engine.volumes();
-        // Being ready means that what is shown was looked at: a volume in any state but `unknown`, or one that
-        // nobody will look at.
-        let waits_for_a_look = |volume: &VolumeStatus| {
-            volume.condition.state == HealthState::Unknown
-                && volume.last_probe.is_none()
-                && volume.superblock.is_some()
-                && volume.mode != Mode::Off
-                && !volume.condition.advice.contains(&Advice::Idle)
-        };
-        let looked_at = !volumes.iter().any(waits_for_a_look);
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
-        let ready = self.table_seen && looked_at && self.sources.is_watching();
+        let has_started = self.table_seen && self.sources.is_watching();
+        let ready = self.ready.update(has_started, &volumes);
         self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, ready)));
         // Who has left waits for nothing, also where the look never comes.
         self.waiting.retain(|_, waiting| {

@@ -121,7 +121,7 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
     for (number, claim) in volume.claims.iter().enumerate() {
         let since = page.moment(claim.since);
         let errors = if claim.count > 0 {
-            format!(" ({} until {})", claim.count, claim.last.time_of_day())
+            format!(" ({} until {})", claim.count, page.moment(claim.last))
         } else {
             String::new()
         };
@@ -138,7 +138,8 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
     }
     for (number, culprit) in volume.culprits.iter().enumerate() {
         let name = if number == 0 { "met by" } else { "" };
-        let (process, at) = (format!("{} (process {})", culprit.comm, culprit.pid), culprit.at.time_of_day());
+        let process = format!("{} (process {})", culprit.comm, culprit.pid);
+        let at = page.moment(culprit.at);
         let line = format!("{process}, {} on {}, {at}", culprit.errno, culprit.op);
         page.pair(name, &line);
         whereabouts(page, culprit.cgroup.as_deref(), culprit.mount_namespace);

@@ -19,7 +19,7 @@ use agent_core::volume::{Identity, Method, Mode};
 
 use super::view::doctor::{HostFacts, Privilege};
 use super::{Snapshot, SourceName, SourceState};
-use crate::sensor::{ProgramState, ProgramStatus, ScanStats};
+use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -53,11 +53,12 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         scan: ScanStats { entries: 41, bad_lines: 0, took: Duration::from_micros(1500) },
         bad_lines: 2,
         runs_skipped: BTreeMap::from([("vfs_read", 5)]),
-        records_dropped: 3,
+        records_dropped: BTreeMap::from([(LossCause::Ring, 3)]),
         mount_events_dropped: 4,
         probes_inflight: 1,
         abandoned_workers: 1,
         persist_errors: 0,
+        check_deadline: Duration::from_secs(1),
         ready: true,
     }
 }

@@ -369,7 +369,7 @@ impl KubernetesHealth {
 impl ErrorCount {
     fn of(volume: &VolumeStatus) -> Vec<Self> {
         let count = |((errno, op, source), count): (&(Errno, Op, Source), &u64)| Self {
-            errno: errno.to_string(),
+            errno: words::errno(*errno),
             op: op.label().to_owned(),
             source: source.label().to_owned(),
             count: *count,
@@ -432,7 +432,7 @@ impl CulpritView {
     fn of(volume: &VolumeStatus, snapshot: &Snapshot) -> Vec<Self> {
         let view = |(at, errno, op, task): &(Monotonic, Errno, Op, Task)| Self {
             at: snapshot.clock().at(*at),
-            errno: errno.to_string(),
+            errno: words::errno(*errno),
             op: op.label().to_owned(),
             comm: task.comm.clone(),
             pid: task.pid,

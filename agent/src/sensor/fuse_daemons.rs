@@ -7,8 +7,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::id::SuperblockId;
@@ -19,8 +18,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tokio::sync::mpsc::Sender;
 
 use self::holders::{Holders, NewHolder};
-use crate::sensor::wake::{Outbox, Wake, Woken, wait_for_end};
-use crate::sensor::{SensorEvent, SourceName, SourceState};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken};
+use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
 
 mod holders;
@@ -39,7 +38,8 @@ const BATCH: usize = 64;
 pub struct FuseDaemons {
     wake: Arc<Wake>,
     tracked: Arc<Mutex<BTreeSet<SuperblockId>>>,
-    thread: Option<JoinHandle<()>>,
+    /// Kept for its end alone.
+    _thread: Running,
 }
 
 impl FuseDaemons {
@@ -56,7 +56,7 @@ impl FuseDaemons {
         let no_descriptor = |errno: Errno| format!("no descriptor for the thread: {errno}");
         std::fs::read_dir(&proc)
             .map_err(|error| format!("cannot read the processes in `{}`: {error}", proc.display()))?;
-        let wake = Arc::new(Wake::new().map_err(no_descriptor)?);
+        let wake = Wake::for_thread()?;
         let ends = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(no_descriptor)?;
         let tracked = Arc::new(Mutex::new(BTreeSet::new()));
         let watcher = Watcher {
@@ -71,28 +71,16 @@ impl FuseDaemons {
             not_before: Monotonic::default(),
             state: SourceState::Running,
         };
-        let thread = std::thread::Builder::new()
-            .name("fuse-daemons".into())
-            .spawn(move || watcher.run())
-            .map_err(|error| format!("no thread: {error}"))?;
-        Ok(Self { wake, tracked, thread: Some(thread) })
+        let thread = Running::start("fuse-daemons", &wake, move || watcher.run())?;
+        Ok(Self { wake, tracked, _thread: thread })
     }
 
     /// These FUSE file systems are tracked from now on.
     pub fn track(&self, superblocks: BTreeSet<SuperblockId>) {
-        let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tracked = lock(&self.tracked);
         if *tracked != superblocks {
             *tracked = superblocks;
             self.wake.request();
-        }
-    }
-}
-
-impl Drop for FuseDaemons {
-    fn drop(&mut self) {
-        self.wake.stop();
-        if let Some(thread) = self.thread.take() {
-            wait_for_end(thread);
         }
     }
 }
@@ -122,7 +110,7 @@ impl Watcher {
                 return;
             }
             if self.wake.take_request() {
-                self.tracked = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                self.tracked = lock(&self.wanted).clone();
                 if !self.look_again(clock::now()) {
                     return;
                 }

@@ -18,8 +18,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::errno::Errno;
@@ -30,8 +29,8 @@ use agent_core::topology::Mount;
 use tokio::sync::mpsc::Sender;
 
 use self::table::{Counters, Row, row_of};
-use crate::sensor::wake::{Outbox, Wake, wait_for_end};
-use crate::sensor::{SensorEvent, SourceState};
+use crate::sensor::wake::{Outbox, Running, Wake};
+use crate::sensor::{SensorEvent, SourceState, lock};
 use crate::sys::clock;
 
 mod table;
@@ -48,7 +47,8 @@ const PER_MILLE: u32 = 5;
 pub struct SysfsErrors {
     wake: Arc<Wake>,
     watched: Arc<Mutex<Watched>>,
-    thread: Option<JoinHandle<()>>,
+    /// Kept for its end alone.
+    _thread: Running,
 }
 
 /// What is to be read, by superblock.
@@ -68,7 +68,7 @@ impl SysfsErrors {
         let folder = sysfs.join("fs");
         std::fs::read_dir(&folder)
             .map_err(|error| format!("`{}` cannot be read: {error}", folder.display()))?;
-        let wake = Arc::new(Wake::new().map_err(|errno| format!("no descriptor for the thread: {errno}"))?);
+        let wake = Wake::for_thread()?;
         let watched = Arc::default();
         let reader = Reader {
             sysfs: sysfs.to_owned(),
@@ -78,18 +78,15 @@ impl SysfsErrors {
             wake: Arc::clone(&wake),
             not_before: Monotonic::default(),
         };
-        let thread = std::thread::Builder::new()
-            .name("sysfs-errors".into())
-            .spawn(move || reader.run())
-            .map_err(|error| format!("no thread: {error}"))?;
-        Ok(Self { wake, watched, thread: Some(thread) })
+        let thread = Running::start("sysfs-errors", &wake, move || reader.run())?;
+        Ok(Self { wake, watched, _thread: thread })
     }
 
     /// Reads the counters of these mounts' superblocks from now on, as far as their file systems have any.
     pub fn watch(&self, mounts: impl Iterator<Item = Arc<Mount>>) {
         let with_counters = mounts.filter(|mount| row_of(&mount.fstype).is_some());
         let watched: Watched = with_counters.map(|mount| (mount.superblock, mount)).collect();
-        let mut current = locked(&self.watched);
+        let mut current = lock(&self.watched);
         // Options change often, and say nothing about whose counters these are.
         let is_new = !keys(&current).eq(keys(&watched));
         *current = watched;
@@ -102,15 +99,6 @@ impl SysfsErrors {
 /// Whose counters: device numbers are used again, so with the unique id where there is one.
 fn keys(watched: &Watched) -> impl Iterator<Item = (SuperblockId, Option<u64>)> {
     watched.iter().map(|(superblock, mount)| (*superblock, mount.unique))
-}
-
-impl Drop for SysfsErrors {
-    fn drop(&mut self) {
-        self.wake.stop();
-        if let Some(thread) = self.thread.take() {
-            wait_for_end(thread);
-        }
-    }
 }
 
 /// One superblock whose counters have been read.
@@ -157,7 +145,7 @@ impl Reader {
 
     /// Takes base lines of what is new, and reads the others when they are due. `false`: nobody listens any more.
     fn look(&mut self, is_due: bool) -> bool {
-        let watched = locked(&self.watched).clone();
+        let watched = lock(&self.watched).clone();
         self.known.retain(|superblock, known| {
             let Some(mount) = watched.get(superblock) else { return false };
             // The table may be read with ids at one time and without at another.
@@ -227,11 +215,6 @@ fn growth(before: &Counters, after: &Counters) -> Vec<(Errno, u64)> {
         (more > 0).then_some((*errno, more))
     };
     after.iter().filter_map(grown).collect()
-}
-
-/// Nothing is done under this lock that could fail halfway.
-fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
-    watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

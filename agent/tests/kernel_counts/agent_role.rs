@@ -167,7 +167,7 @@ impl Role {
         if let SensorEvent::Program(status) = &event {
             self.programs.insert(status.program, format!("{:?}", status.state));
         }
-        if let SensorEvent::Dropped { records, .. } = &event {
+        if let SensorEvent::Dropped(_, records) = &event {
             *self.totals.entry("dropped".to_owned()).or_default() += records;
         }
         Some(event)

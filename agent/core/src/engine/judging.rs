@@ -6,10 +6,12 @@ use core::time::Duration;
 use crate::discovery::Presence;
 use crate::engine::Transition;
 use crate::engine::volume::Volume;
+use crate::errno::Errno;
 use crate::health::message::describe;
-use crate::health::rules::{Facts, Judgement, judge};
+use crate::health::rules::{Facts, Judgement, Rule, Test, judge};
 use crate::health::window::Span;
 use crate::health::{Event, step};
+use crate::observation::{Op, Task};
 use crate::policy::Thresholds;
 use crate::remediation::budget::Pace;
 use crate::time::Monotonic;
@@ -76,7 +78,7 @@ impl Volume {
     fn judge_and_step(&mut self, thresholds: &Thresholds, now: Monotonic, transitions: &mut Vec<Transition>) {
         let facts = self.facts(thresholds, now);
         let judgement = judge(&facts);
-        let message = self.with_witness(describe(&facts, &judgement), judgement.verdict, facts.span);
+        let message = self.with_witness(describe(&facts, &judgement), &judgement, facts.span);
         let doubted = [self.judgement.verdict, judgement.verdict]
             .iter()
             .any(|verdict| matches!(verdict, Verdict::Suspect(_)));
@@ -90,7 +92,15 @@ impl Volume {
         if self.condition.state == HealthState::Probation && doubted {
             self.settle_from = now;
         }
-        transitions.extend(self.apply(Event::Judged(judgement.verdict), message, now));
+        if let (Verdict::Sick(_), Some(rule)) = (judgement.verdict, judgement.rule) {
+            self.is_sick_by_place = matches!(rule.test, Test::Table(_));
+        }
+        let event = if judgement.verdict == Verdict::Unknown && self.is_out_of_sight() {
+            Event::OutOfSight
+        } else {
+            Event::Judged(judgement.verdict)
+        };
+        transitions.extend(self.apply(event, message, now));
         if let Some(fall) = transitions.last().filter(|t| t.to == HealthState::Degraded && t.from != t.to) {
             let at = fall.at;
             self.fall(thresholds, at);
@@ -101,18 +111,39 @@ impl Volume {
         }
     }
 
-    /// Adds who met the last error, while that is recent: a person looks there first.
-    fn with_witness(&self, seen: String, verdict: Verdict, span: Span) -> String {
-        if let Some(waiting) = self.who_waits(span.now).filter(|_| is_hung(verdict)) {
+    /// Whether its place alone was wrong, is right now, and no look will ever say more: with its place the fault is
+    /// gone, and what is there is not known.
+    fn is_out_of_sight(&self) -> bool {
+        self.presence == Some(Presence::Present)
+            && self.evidence.inaccessible
+            && match self.condition.reason {
+                Some(Reason::Missing | Reason::Covered) => true,
+                Some(Reason::WrongMount) => self.is_sick_by_place,
+                _ => false,
+            }
+    }
+
+    /// Adds who met the last error of the kind that the rule is about, while that is recent: a person looks there
+    /// first.
+    fn with_witness(&self, seen: String, judgement: &Judgement, span: Span) -> String {
+        if let Some(waiting) = self.who_waits(span.now).filter(|_| is_hung(judgement.verdict)) {
             return format!("{seen}; {waiting}");
         }
-        let recent = self.culprits.first().filter(|(at, ..)| span.now.since(*at) < span.window);
-        match (verdict, recent) {
-            (Verdict::Suspect(_) | Verdict::Sick(_), Some((_, errno, op, task))) => {
+        match judgement.rule.and_then(|rule| self.witness(rule, span)) {
+            Some((errno, op, task)) => {
                 format!("{} (process {}) met {errno} on {}; {seen}", task.comm, task.pid, op.label())
             }
-            _ => seen,
+            None => seen,
         }
+    }
+
+    fn witness(&self, rule: &Rule, span: Span) -> Option<(Errno, Op, &Task)> {
+        let classes = rule.test.classes();
+        let speaks = |at: Monotonic, errno: Errno| {
+            span.now.since(at) < span.window && errno.class().is_some_and(|class| classes.contains(&class))
+        };
+        let (_, errno, op, task) = self.culprits.iter().find(|(at, errno, ..)| speaks(*at, *errno))?;
+        Some((*errno, *op, task))
     }
 
     fn fall(&mut self, thresholds: &Thresholds, now: Monotonic) {

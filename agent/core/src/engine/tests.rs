@@ -1,5 +1,6 @@
 //! The engine as a whole, one behaviour a test.
 
+mod errors;
 mod looks;
 mod places;
 mod renewed;

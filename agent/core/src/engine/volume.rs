@@ -74,6 +74,8 @@ pub(super) struct Volume {
     pub(super) fsid: Option<String>,
     pub(super) evidence: Evidence,
     pub(super) judgement: Judgement,
+    /// The last rule that called it sick was about its place in the table.
+    pub(super) is_sick_by_place: bool,
     pub(super) condition: Condition,
     pub(super) falls: Vec<Monotonic>,
     /// The settle time began.
@@ -92,6 +94,8 @@ pub(super) struct Volume {
     pub(super) last_ok: Option<Monotonic>,
     pub(super) last_probe: Option<(Monotonic, Duration, ProbeResult)>,
     pub(super) probes: ProbeClock,
+    /// Since when a look of another volume hangs on its superblock.
+    pub(super) behind: Option<Monotonic>,
     pub(super) budget: Budget,
     pub(super) plan: Option<PlanId>,
     /// A plan ended well, and the table does not show it yet: nothing is judged until it does, or until then.
@@ -122,6 +126,7 @@ impl Volume {
             fsid: None,
             evidence: Evidence::default(),
             judgement: Judgement::UNKNOWN,
+            is_sick_by_place: false,
             condition: Condition {
                 state: HealthState::Unknown,
                 reason: None,
@@ -141,6 +146,7 @@ impl Volume {
             last_ok: None,
             last_probe: None,
             probes: ProbeClock::default(),
+            behind: None,
             budget: Budget::default(),
             plan: None,
             hold_until: None,
@@ -233,8 +239,9 @@ impl Volume {
     ) -> Option<Transition> {
         let is_first = self.generation == Generation::default();
         self.generation = Generation(self.generation.0.saturating_add(1));
-        // They wait on the old mount.
+        // They wait on the old mount, or failed on it.
         self.blocked = Blocked::default();
+        self.culprits.clear();
         self.root_inode = None;
         self.due_plan = None;
         self.hold_until = None;

@@ -6,9 +6,10 @@
 use core::time::Duration;
 
 use crate::errno::{Errno, ErrnoClass};
-use crate::fstype::is_readonly_by_nature;
+use crate::fstype::{FsClass, is_readonly_by_nature};
+use crate::health::cause::ReadonlyCause;
 use crate::health::claims::{self, Claims};
-use crate::health::window::{Counter, Group, KernelWindow, Span};
+use crate::health::window::{Counter, Group, KernelWindow, Span, speaks_of_storage};
 use crate::id::SuperblockId;
 use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source};
 use crate::time::Monotonic;
@@ -19,6 +20,9 @@ use crate::volume::{Identity, VolumeSpec};
 pub(crate) const ESHUTDOWN: Errno = Errno(108);
 /// What a file system reports that has found its own structures damaged.
 const EUCLEAN: Errno = Errno(117);
+
+/// A user, group or project has used up its share.
+const EDQUOT: Errno = Errno(122);
 
 /// What is wrong with a sentinel while the root answers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -123,6 +127,8 @@ pub struct TableFacts {
     /// kernel: `ext4_handle_error`, fs/ext4/super.c, aborts the journal; without `SB_RDONLY` since 6.12, also in some
     /// older distribution kernels.
     pub error_ends_writes: bool,
+    /// It has a device of its own, on which it finds room before a write succeeds.
+    pub has_device: bool,
 }
 
 impl TableFacts {
@@ -134,6 +140,7 @@ impl TableFacts {
         self.was_rw |= !self.ro;
         self.error_ends_writes =
             mount.fstype.starts_with("ext") && mount.super_options.has("errors=remount-ro");
+        self.has_device = FsClass::of(&mount.fstype, &mount.source) == FsClass::Block;
         self.wants_ro = spec.is_some_and(VolumeSpec::wants_readonly);
         // A specification that names neither a source nor options only watches what is there.
         self.wants_rw = spec.is_some_and(|spec| {
@@ -166,8 +173,8 @@ pub struct Evidence {
     pub look_failed: bool,
     /// Whether the volume answered ever since it is tracked; outlives generations.
     pub was_readable: bool,
-    /// Whether storage itself reported errors in this generation: a read-only state then has a cause.
-    pub storage_errors: bool,
+    /// Whether a read-only state has its cause in storage.
+    pub readonly_cause: ReadonlyCause,
     /// When this mount was first seen. Anonymous device numbers are used again: what was lost before is not its.
     pub since: Monotonic,
     /// When dirty data was lost, and with which error.
@@ -182,6 +189,8 @@ pub struct Evidence {
     pub shutdown_settled: Monotonic,
     /// When the file system found an error in itself that ended all writing.
     pub writes_ended: Option<Monotonic>,
+    /// No look was possible for longer than the deadline, because another one hangs on the same superblock.
+    pub overdue: bool,
     /// Tasks that wait too long, as the last census saw it.
     pub waiting: Option<Waiting>,
     /// The last refusal for lack of space.
@@ -250,15 +259,15 @@ impl Evidence {
     pub fn see_table(&mut self, mount: &Mount, spec: Option<&VolumeSpec>, now: Monotonic) -> bool {
         let before = self.table;
         self.table.update(mount, spec);
+        self.readonly_cause.see_table(self.table.ro, now);
         claims::take_table(&mut self.claims, &self.table, now);
         before != self.table
     }
 
     /// Takes errors that others met. Says whether they are a reason to look now.
     pub fn hint(&mut self, errors: &KernelErrors, span: Span) -> bool {
-        let is_loss = errors.op == Op::Writeback && errors.errno.class() != Some(ErrnoClass::Refused);
-        if is_loss && errors.at >= self.since {
-            self.lost.get_or_insert((errors.at, errors.errno));
+        if errors.op == Op::Writeback && errors.at >= self.since {
+            self.lose(errors, span.now);
         }
         let is_shutdown = errors.op == Op::Filesystem && errors.errno == ESHUTDOWN;
         // One shutdown is told more than once: by its record, and later by the counter.
@@ -297,8 +306,24 @@ impl Evidence {
             | ErrnoClass::Readonly => {
                 let counted = (Counter::of(errors.source, errors.op), errors.count);
                 let counts = self.kernel.add(kind, errors.at, counted, span);
-                self.storage_errors |= counts && class == ErrnoClass::IoError;
+                if counts && speaks_of_storage(errors.op, errors.errno, class) {
+                    self.readonly_cause.storage_failed(errors.at.min(span.now));
+                }
                 counts
+            }
+        }
+    }
+
+    /// Takes a loss of dirty data. That a server has no room left, or one user no quota, is told and is no fault. A file
+    /// system on a device of its own finds the room before the write succeeds: there it is the device that has none.
+    fn lose(&mut self, errors: &KernelErrors, now: Monotonic) {
+        match errors.errno.class() {
+            Some(ErrnoClass::Refused) => {}
+            Some(ErrnoClass::Full) if errors.errno == EDQUOT || !self.table.has_device => {
+                claims::take_loss(&mut self.claims, errors, now);
+            }
+            _ => {
+                self.lost.get_or_insert((errors.at, errors.errno));
             }
         }
     }

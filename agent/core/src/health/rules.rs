@@ -47,6 +47,8 @@ pub enum Test {
     ProbeFailsOddly,
     /// The last probe has not answered within the deadline.
     ProbeHangs,
+    /// A look is overdue by more than the deadline, because another one hangs on the same superblock.
+    SuperblockHangs,
     /// Tasks wait in one call for longer than the deadline, and no look has read data meanwhile.
     TasksWait,
     /// The last probe came to another superblock than the table says.
@@ -146,6 +148,7 @@ pub const RULES: &[Rule] = &[
     sick("probe-and-kernel-auth", T::ProbeFails(C::Auth, Enough::Corroborated), R::Auth, GOOD_PROBE),
     sick("probes-auth", T::ProbeFails(C::Auth, Enough::Repeated), R::Auth, GOOD_PROBE),
     sick("probe-hangs", T::ProbeHangs, R::Hung, "the answer, and a good probe after it"),
+    sick("superblock-hangs", T::SuperblockHangs, R::Hung, "the end of that look, and a good probe after it"),
     sick("errors-disconnected", T::ErrorsSustained(C::Disconnected), R::Disconnected, GOOD_PROBE_OR_TIME),
     sick("errors-stale", T::ErrorsSustained(C::Stale), R::Stale, GOOD_PROBE_OR_TIME),
     sick("errors-io-error", T::ErrorsSustained(C::IoError), R::IoError, GOOD_PROBE_OR_TIME),
@@ -230,6 +233,28 @@ fn rank(reason: Reason) -> usize {
     Reason::ALL.iter().position(|other| *other == reason).unwrap_or(usize::MAX)
 }
 
+impl Test {
+    /// The errors that speak for it, where any do.
+    #[must_use]
+    pub fn classes(&self) -> &'static [ErrnoClass] {
+        match self {
+            Self::ProbeFails(class, _) | Self::ErrorsSustained(class) | Self::Errors(class) => class.alone(),
+            Self::TableEmergencyReadonly
+            | Self::ErrorEndedWrites
+            | Self::TableReadonlyAgainstSpec
+            | Self::TableBecameReadonly => &[C::Readonly, C::IoError],
+            Self::TableShutdown | Self::ProbeFailsOddly | Self::WritebackLost => &[C::IoError],
+            Self::ShutdownReported => &[C::IoError, C::Disconnected],
+            Self::ProbeHangs | Self::SuperblockHangs => &[C::HostDown],
+            Self::Table(_)
+            | Self::TasksWait
+            | Self::ProbeFindsOther(_)
+            | Self::IdentityDiffers
+            | Self::SentinelIsOff => &[],
+        }
+    }
+}
+
 impl Facts<'_> {
     fn meets(&self, test: Test) -> bool {
         let evidence = self.evidence;
@@ -252,6 +277,7 @@ impl Facts<'_> {
             },
             T::ProbeFailsOddly => matches!(evidence.look, Look::Failed { class: None, .. }),
             T::ProbeHangs => matches!(evidence.look, Look::Hung { .. }),
+            T::SuperblockHangs => evidence.overdue,
             T::TasksWait => evidence.waits_unanswered(self.span),
             T::ProbeFindsOther(enough) => {
                 matches!(evidence.look, Look::OtherMount { .. }) && self.is_often(enough)
@@ -320,19 +346,13 @@ impl Facts<'_> {
     }
 
     fn evidence_at(&self, test: Test) -> Option<Monotonic> {
-        let classes: &[ErrnoClass] = match test {
-            T::ProbeFails(class, _) | T::ErrorsSustained(class) | T::Errors(class) => &[class],
-            T::TableEmergencyReadonly | T::TableReadonlyAgainstSpec | T::TableBecameReadonly => {
-                &[C::Readonly, C::IoError]
-            }
-            T::TableShutdown | T::ProbeFailsOddly => &[C::IoError],
-            T::ProbeHangs => &[C::HostDown],
+        match test {
             T::ShutdownReported => return self.evidence.shutdown,
             T::ErrorEndedWrites => return self.evidence.writes_ended,
             T::WritebackLost => return self.evidence.lost.map(|(at, _)| at),
-            T::Table(_) | T::TasksWait | T::ProbeFindsOther(_) | T::IdentityDiffers | T::SentinelIsOff => &[],
-        };
+            _ => {}
+        }
         let first = |class: &ErrnoClass| self.tally(*class, |_| true).map(|tally| tally.first);
-        classes.iter().filter_map(first).min()
+        test.classes().iter().filter_map(first).min()
     }
 }

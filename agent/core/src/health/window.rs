@@ -59,6 +59,15 @@ impl Group {
     }
 }
 
+/// Whether an error speaks of storage: not of a special file that has nothing behind it, and not of something below
+/// the file system, which may have had another go.
+#[must_use]
+pub const fn speaks_of_storage(op: Op, errno: Errno, class: ErrnoClass) -> bool {
+    let is_of_file = matches!(op, Op::Open | Op::List) && of_special_files(errno);
+    let is_below = matches!(op, Op::Device | Op::Request);
+    matches!(class, ErrnoClass::IoError) && !is_of_file && !is_below
+}
+
 /// What the open of a socket, a FIFO that nobody reads or a device node answers on any file system, however sound:
 /// ENXIO, ENODEV, ENOMEDIUM.
 const fn of_special_files(errno: Errno) -> bool {

@@ -30,13 +30,13 @@ Evidence
   last probe        2026-01-31T11:59:58Z, 2s ago, took 12ms
                     asking for the attributes of the root failed with ESTALE
   file system says  read-only after an error, seen by mount table since 2026-01-31T11:56:40Z, 3m20s ago
-                    errors found (3 until 11:56:47Z), seen by sysfs since 2026-01-31T11:56:41Z, 3m19s ago
+                    errors found (3 until 2026-01-31T11:56:47Z, 3m13s ago), seen by sysfs since 2026-01-31T11:56:41Z, 3m19s ago
   errors            3 × EIO on writeback, counted by fanotify
                     12 × ESTALE on read, counted by bpf
                     2 × ESTALE on stat, counted by probe
-  met by            postgres (process 4242), ESTALE on read, 11:56:47Z
+  met by            postgres (process 4242), ESTALE on read, 2026-01-31T11:56:47Z, 3m13s ago
                       in cgroup /system.slice/postgresql.service, mount namespace 4026532700
-                    tar (process 77), ESTALE on read, 11:56:46Z
+                    tar (process 77), ESTALE on read, 2026-01-31T11:56:46Z, 3m14s ago
 
 Repair
   mode              act: watched and repaired

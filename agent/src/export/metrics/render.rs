@@ -14,7 +14,7 @@ use super::table::{Family, Row, TABLE};
 use super::{Inner, Suppression, VolumeCounts};
 use crate::export::text::{Labels, Text};
 use crate::export::{Snapshot, words};
-use crate::sensor::{ProgramState, SourceName, SourceState};
+use crate::sensor::{LossCause, ProgramState, SourceName, SourceState};
 
 /// Errors whose series exist at zero before anything failed: one for each way in which a mount dies. The whole
 /// product of errors, operations and sources would be 720 series a volume; the others appear when they are
@@ -66,8 +66,8 @@ impl Scrape<'_> {
                 self.each(|id, volume| text.sample(row, &[("volume", id)], volume.blocked_count));
             }
             Family::BuildInfo => text.sample(row, &[("version", env!("CARGO_PKG_VERSION"))], 1),
-            Family::EbpfRecordsDropped => text.sample(row, &[], snapshot.records_dropped),
             Family::EbpfRunsSkipped => self.skipped(text, row),
+            Family::EbpfRecordsDropped => self.losses(text, row),
             Family::MountEventsDropped => text.sample(row, &[], snapshot.mount_events_dropped),
             Family::MountTableBadLines => text.sample(row, &[], snapshot.bad_lines),
             Family::MountTableEntries => text.sample(row, &[], snapshot.scan.entries),
@@ -128,6 +128,13 @@ impl Scrape<'_> {
         for program in names {
             let runs = self.snapshot.runs_skipped.get(program).copied().unwrap_or(0);
             text.sample(row, &[("program", program)], runs);
+        }
+    }
+
+    fn losses(&self, text: &mut Text, row: &Row) {
+        for cause in LossCause::ALL {
+            let count = self.snapshot.records_dropped.get(&cause).copied().unwrap_or_default();
+            text.sample(row, &[("cause", cause.label())], count);
         }
     }
 

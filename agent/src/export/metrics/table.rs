@@ -124,8 +124,9 @@ pub const TABLE: &[Row] = &[
         Family::EbpfRecordsDropped,
         "mountie_ebpf_records_dropped_total",
         STABLE_COUNTER,
-        &[],
-        "Kernel records lost because a buffer or map was full; the counts of errors are not affected.",
+        &["cause"],
+        "Records of errors that were lost. With the causes counters, names and fanotify errors are not counted; with \
+         ring and agent only calls on names are not, the other counts are complete.",
     ),
     row(
         Family::EbpfRunsSkipped,

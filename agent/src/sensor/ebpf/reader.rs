@@ -24,13 +24,13 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::counters::Counters;
 use super::loader::Loaded;
 use super::loader::attacher::Attacher;
-use super::losses::{Cause, Losses};
+use super::losses::Losses;
 use super::maps::{KernelLower, KernelPlaces, Maps};
 use super::names::{Names, Place};
 use super::places::Places;
 use super::stacks::Stacks;
 use super::{Command, Watched, decode as observations};
-use crate::sensor::{ProgramStatus, SensorEvent, SourceName, SourceState};
+use crate::sensor::{LossCause, ProgramStatus, SensorEvent, SourceName, SourceState};
 use crate::sys::{bpf, clock};
 
 /// Counters are read at least this often.
@@ -266,8 +266,8 @@ impl Reader {
             }
         }
         let now = clock::now();
-        self.losses.ledger.add(Cause::Names, lost.calls, now);
-        self.losses.ledger.add(Cause::Here, lost.records, now);
+        self.losses.ledger.add(LossCause::Names, lost.calls, now);
+        self.losses.ledger.add(LossCause::Agent, lost.records, now);
         any
     }
 
@@ -286,10 +286,10 @@ impl Reader {
         let counters = self.counters.read(|errors| try_send(events, SensorEvent::Kernel(errors), closed));
         let lost = self.losses.read(self.read_at);
         self.read_skipped();
-        let records = self.losses.ledger.pending();
-        if records > 0 && self.send(SensorEvent::Dropped { records, mount_events: 0 }) {
-            self.losses.ledger.passed_on();
-        }
+        let (events, closed) = (&self.events, &mut self.closed);
+        self.losses
+            .ledger
+            .pass_on(|cause, count| try_send(events, SensorEvent::Dropped(cause, count), closed));
         self.condition.losing = self.losses.ledger.told(self.read_at);
         let unreadable = |what: &str, error: MapError| format!("{what} cannot be read: {error}");
         self.condition.reading = counters

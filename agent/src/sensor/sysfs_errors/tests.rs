@@ -107,7 +107,7 @@ fn a_new_file_system_on_an_old_number_has_its_own_base_line() {
     assert!(reader.look(true));
     write(sysfs.path(), "fs/ext4/cciss!c0d0p1/errors_count", "1000\n");
     let next = Mount { unique: Some(2), ..(*mount("ext4", "/dev/x", 1)).clone() };
-    locked(&reader.watched).insert(next.superblock, Arc::new(next));
+    lock(&reader.watched).insert(next.superblock, Arc::new(next));
     assert!(reader.look(true));
     assert_eq!(told(&mut events), []);
 }
@@ -173,7 +173,7 @@ fn a_new_one_gets_its_base_line_at_once_and_the_others_are_not_read_for_it() {
     write(sysfs.path(), "fs/ext4/vdb/errors_count", "7\n");
     symlink("../../devices/x/vdb", sysfs.path().join("dev/block/7:2")).unwrap();
     let new = mount("ext4", "/dev/vdb", 2);
-    locked(&reader.watched).insert(new.superblock, new);
+    lock(&reader.watched).insert(new.superblock, new);
     assert!(reader.look(false));
     assert_eq!(told(&mut events), [], "not due");
     write(sysfs.path(), "fs/ext4/vdb/errors_count", "9\n");
@@ -184,7 +184,8 @@ fn a_new_one_gets_its_base_line_at_once_and_the_others_are_not_read_for_it() {
 #[test]
 fn only_another_file_system_is_a_reason_to_wake_the_reader() {
     let wake = Arc::new(Wake::new().unwrap());
-    let watcher = SysfsErrors { wake: Arc::clone(&wake), watched: Arc::default(), thread: None };
+    let thread = Running::start("idle", &wake, || ()).unwrap();
+    let watcher = SysfsErrors { wake: Arc::clone(&wake), watched: Arc::default(), _thread: thread };
     let first = mount("ext4", "/dev/x", 1);
     watcher.watch([Arc::clone(&first)].into_iter());
     assert!(wake.take_request());
@@ -228,7 +229,7 @@ fn file_systems_without_counters_cost_nothing_and_no_sysfs_is_said() {
     assert_eq!(state, SourceState::Running);
     let running = running.unwrap();
     running.watch([mount("f2fs", "/dev/x", 1), mount("nfs4", "a:/b", 2)].into_iter());
-    assert!(locked(&running.watched).is_empty());
+    assert!(lock(&running.watched).is_empty());
 }
 
 #[test]
