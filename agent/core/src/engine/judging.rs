@@ -6,10 +6,10 @@ use core::time::Duration;
 use crate::discovery::Presence;
 use crate::engine::Transition;
 use crate::engine::volume::Volume;
-use crate::errno::Errno;
+use crate::errno::{Errno, ErrnoClass};
 use crate::health::message::describe;
 use crate::health::rules::{Facts, Judgement, Rule, Test, judge};
-use crate::health::window::Span;
+use crate::health::window::{Span, speaks_of_storage};
 use crate::health::{Event, step};
 use crate::observation::{Op, Task};
 use crate::policy::Thresholds;
@@ -138,11 +138,15 @@ impl Volume {
     }
 
     fn witness(&self, rule: &Rule, span: Span) -> Option<(Errno, Op, &Task)> {
-        let classes = rule.test.classes();
-        let speaks = |at: Monotonic, errno: Errno| {
-            span.now.since(at) < span.window && errno.class().is_some_and(|class| classes.contains(&class))
+        let is_about_errors = matches!(rule.test, Test::Errors(_) | Test::ErrorsSustained(_));
+        let speaks = |(at, errno, op, _): &&(Monotonic, Errno, Op, Task)| {
+            span.now.since(*at) < span.window
+                && errno.class().is_some_and(|class| {
+                    let is_harmless = class == ErrnoClass::IoError && !speaks_of_storage(*op, *errno, class);
+                    rule.test.classes().contains(&class) && (is_about_errors || !is_harmless)
+                })
         };
-        let (_, errno, op, task) = self.culprits.iter().find(|(at, errno, ..)| speaks(*at, *errno))?;
+        let (_, errno, op, task) = self.culprits.iter().find(speaks)?;
         Some((*errno, *op, task))
     }
 

@@ -6,6 +6,7 @@ use super::world::{Answer, World, device, millis, seconds, spec};
 use crate::engine::Input;
 use crate::errno::Errno;
 use crate::observation::{KernelErrors, Op, ProbeOk, ProbeResult, Source, Task};
+use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Suspect};
 use crate::verdict::{Advice, Reason};
 use crate::volume::Mode;
@@ -81,12 +82,16 @@ fn errors_outside_the_table_keep_their_number_up_to_a_bound() {
 
 /// A program meets an error on a read.
 fn met(world: &mut World, comm: &str, errno: u16) {
+    met_on(world, comm, errno, Op::Read);
+}
+
+fn met_on(world: &mut World, comm: &str, errno: u16, op: Op) {
     let errors = KernelErrors {
         source: Source::Bpf,
         superblock: device(10),
         root_inode: None,
         errno: Errno(errno),
-        op: Op::Read,
+        op,
         count: 1,
         at: world.now,
         task: Some(Task { tid: 7, pid: 7, comm: comm.into(), cgroup: 0, mnt_ns: 0 }),
@@ -112,6 +117,19 @@ fn the_sentence_names_who_met_the_error_that_decided() {
     assert!(status.culprits.iter().all(|(.., task)| task.comm != "backup"), "refusals are no errors");
     world.replace("/mnt/a", 30);
     assert!(world.status("a").culprits.is_empty(), "they failed on the old mount");
+}
+
+#[test]
+fn who_opened_a_special_file_is_not_named_for_what_a_person_made_read_only() {
+    let mut world = World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+    met_on(&mut world, "tail", 6, Op::Open);
+    world.mounts[1].super_options = Options::parse(b"ro");
+    world.table();
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)));
+    let message = world.status("a").condition.message;
+    assert!(!message.contains("tail"), "{message}");
+    met(&mut world, "postgres", 5);
+    assert!(world.status("a").condition.message.starts_with("postgres (process 7) met EIO"));
 }
 
 #[test]
