@@ -251,6 +251,10 @@ impl Evidence {
         let before = self.table;
         self.table.update(mount, spec);
         claims::take_table(&mut self.claims, &self.table, now);
+        if before.ro && !self.table.ro {
+            // Somebody made it writable again, which the kernel lets happen only where that is possible.
+            self.writes_ended = None;
+        }
         before != self.table
     }
 
