@@ -167,12 +167,13 @@ impl Reader {
     /// Reads the counters of one that has a base line.
     fn read(&mut self, mount: &Mount) -> bool {
         let Some(known) = self.known.get_mut(&mount.superblock) else { return true };
+        let now = clock::now();
         // Unmounted since it was last watched, or read in the moment of it.
         let (Some(instance), Some(counters)) = (instance(&known.folder), known.row.read(&known.folder))
         else {
             return true;
         };
-        let seen = std::mem::replace(&mut known.seen, clock::now());
+        let seen = std::mem::replace(&mut known.seen, now);
         if std::mem::replace(&mut known.instance, instance) != instance {
             known.last = counters;
             return self.outbox.send(SensorEvent::Renewed(mount.superblock, seen));
@@ -198,8 +199,9 @@ impl Reader {
 fn first(sysfs: &Path, mount: &Mount) -> Option<Known> {
     let row = row_of(&mount.fstype)?;
     let folder = row.find(sysfs, mount)?;
+    let seen = clock::now();
     let (instance, last) = (instance(&folder)?, row.read(&folder)?);
-    Some(Known { unique: mount.unique, row, folder, instance, seen: clock::now(), last })
+    Some(Known { unique: mount.unique, row, folder, instance, seen, last })
 }
 
 /// kernel: `__kernfs_new_node`, fs/kernfs/dir.c: numbers are given out in turn, since 4.14.

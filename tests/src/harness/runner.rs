@@ -25,6 +25,7 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, wait};
 
+use self::reaper::END;
 pub use self::reaper::run_reaper;
 use self::skips::AllowedSkips;
 use super::bench::Bench;
@@ -72,9 +73,6 @@ pub enum Processes {
     /// With all of the machine, in the first namespace: as the agent is deployed.
     Machine,
 }
-
-/// How long the process that stands in for the end of a namespace has for that.
-const END: Duration = Duration::from_secs(30);
 
 /// How long the devices of a case may stay behind it.
 const GONE: Duration = Duration::from_secs(20);

@@ -261,6 +261,10 @@ impl Evidence {
         self.table.update(mount, spec);
         self.readonly_cause.see_table(self.table.ro, now);
         claims::take_table(&mut self.claims, &self.table, now);
+        if before.ro && !self.table.ro {
+            // Somebody made it writable again, which the kernel lets happen only where that is possible.
+            self.writes_ended = None;
+        }
         before != self.table
     }
 

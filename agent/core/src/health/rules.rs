@@ -101,7 +101,7 @@ const GOOD_PROBE: &str = "a good probe";
 const GOOD_PROBE_OR_TIME: &str = "a good probe of that operation, or time without errors";
 const REMOUNT: &str = "a new mount of the volume";
 const REMOUNT_OR_FILE: &str = "a new mount of the volume, or a later look that reads or writes a file";
-const REMOUNT_OR_WRITE: &str = "a new mount of the volume, or a later look that writes";
+const REMOUNT_OR_WRITE: &str = "a mount or remount that may write, or a later look that writes";
 const TABLE: &str = "the right mount at its place";
 
 use ErrnoClass as C;

@@ -19,8 +19,12 @@ use crate::harness::agent::is_agent;
 use crate::harness::process::{self, descendants, is_running, send};
 use crate::harness::wait::{now, patiently, pause};
 
-/// How long a process may take to go once it is killed; it may wait for another one that has to go first.
-const GOING: Duration = Duration::from_secs(10);
+/// How long processes may take to go once they are killed. An agent with many programs on functions of the kernel
+/// takes longest: the kernel takes them away one by one, and waits after each.
+const GOING: Duration = Duration::from_secs(30);
+
+/// How long this process may take to end everything, when it is told to.
+pub(super) const END: Duration = Duration::from_secs(70);
 
 /// Runs a case, and comes back when nothing of it runs any more.
 pub fn run_reaper(name: &OsStr, directory: &OsStr) -> ExitCode {

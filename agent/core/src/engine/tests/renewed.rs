@@ -109,6 +109,24 @@ fn an_error_inside_ends_writing_where_it_is_mounted_so_until_it_is_mounted_anew(
 }
 
 #[test]
+fn a_remount_that_may_write_ends_the_end_of_writing() {
+    let mut world = disk();
+    let option = |world: &mut World, options: &str| {
+        world.mounts[1].super_options = Options::parse(options.as_bytes());
+        world.table();
+        world.run(seconds(60));
+    };
+    option(&mut world, "rw,errors=remount-ro");
+    world.hint(10, None, EUCLEAN, Op::Filesystem);
+    option(&mut world, "ro,errors=remount-ro");
+    assert_eq!(world.state("disk"), (HealthState::Degraded, Some(Reason::Readonly)));
+    world.answer("disk", Answer::Now(good()));
+    option(&mut world, "rw,errors=remount-ro");
+    world.run(seconds(300));
+    assert_eq!(world.state("disk"), (HealthState::Healthy, None));
+}
+
+#[test]
 fn a_look_that_writes_speaks_against_the_end_of_writing() {
     let mut world = disk();
     world.mounts[1].super_options = Options::parse(b"rw,errors=remount-ro");
