@@ -98,7 +98,7 @@ impl Volume {
         self.watch.mode == Mode::DryRun && self.due_plan.as_ref().is_some_and(|plan| plan.reason == reason)
     }
 
-    fn class(&self) -> FsClass {
+    pub(super) fn class(&self) -> FsClass {
         let shown = self.own_mount();
         let (fstype, source) =
             (shown.map(|shown| shown.fstype.as_str()), shown.map(|shown| shown.source.as_slice()));

@@ -6,8 +6,10 @@
 use core::time::Duration;
 
 use crate::errno::{Errno, ErrnoClass};
-use crate::fstype::is_readonly_by_nature;
+use crate::fstype::{FsClass, is_readonly_by_nature};
 use crate::health::claims::{self, Claims};
+use crate::health::loss::Loss;
+use crate::health::meaning::{Meaning, class_of, meaning};
 use crate::health::window::{Counter, Group, KernelWindow, Span};
 use crate::id::SuperblockId;
 use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep};
@@ -154,14 +156,16 @@ pub struct Evidence {
     pub failures: u32,
     /// Whether the last attempt to look was not possible.
     pub look_failed: bool,
-    /// Whether the volume answered ever since it is tracked; outlives generations.
+    /// Whether the volume ever answered; outlives generations, and the agent.
     pub was_readable: bool,
+    /// What stands behind the mount: one errno does not say the same of all.
+    pub class: FsClass,
     /// Whether storage itself reported errors in this generation: a read-only state then has a cause.
     pub storage_errors: bool,
     /// When this mount was first seen. Anonymous device numbers are used again: what was lost before is not its.
     pub since: Monotonic,
-    /// When dirty data was lost, and with which error.
-    pub lost: Option<(Monotonic, Errno)>,
+    /// Dirty data that was lost on this mount.
+    pub lost: Option<Loss>,
     /// What the table and the file system itself say against the mount.
     pub claims: Claims,
     /// When the file system reported that it has shut down: it answers from its caches at most until it is mounted
@@ -198,13 +202,14 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        *self = Self { was_readable: self.was_readable, since, ..Self::default() };
+        *self =
+            Self { was_readable: self.was_readable, class: self.class, since, ..Self::default() };
     }
 
     /// A plan did its work without another mount appearing: what was seen before it no longer counts. Its mount may
     /// have been too quick for the table, so a reported shutdown is judged anew.
     pub fn forget_looks(&mut self, now: Monotonic) {
-        let (table, lost) = (self.table, self.lost);
+        let (table, lost) = (self.table, self.lost.take());
         let (shutdown, settled) = (self.shutdown, self.shutdown_settled);
         let claims = core::mem::take(&mut self.claims);
         self.reset(self.since);
@@ -236,9 +241,10 @@ impl Evidence {
 
     /// Takes errors that others met. Says whether they are a reason to look now.
     pub fn hint(&mut self, errors: &KernelErrors, span: Span) -> bool {
-        let is_loss = errors.op == Op::Writeback && errors.errno.class() != Some(ErrnoClass::Refused);
+        let class = class_of(errors.errno, self.class);
+        let is_loss = errors.op == Op::Writeback && class != Some(ErrnoClass::Refused);
         if is_loss && errors.at >= self.since {
-            self.lost.get_or_insert((errors.at, errors.errno));
+            Loss::note(&mut self.lost, errors.at, errors.errno);
         }
         let is_shutdown = errors.op == Op::Filesystem && errors.errno == ESHUTDOWN;
         // One shutdown is told more than once: by its record, and later by the counter.
@@ -253,7 +259,7 @@ impl Evidence {
             }
             return is_new;
         }
-        let Some(class) = errors.errno.class() else { return false };
+        let Some(class) = class else { return false };
         let kind = (class, Group::of(errors.op, errors.errno, class));
         match class {
             // Programs are refused things all day: never evidence.
@@ -377,7 +383,7 @@ impl Evidence {
 
     fn failed_look(&mut self, step: ProbeStep, errno: Errno, started: Monotonic, now: Monotonic) -> Told {
         let told = Told::Error(errno, op_of(step));
-        match meaning(step, errno) {
+        match meaning(step, errno, self.class) {
             Meaning::OwnTrouble => {
                 self.look_failed = true;
                 Told::Nothing
@@ -446,39 +452,6 @@ impl Evidence {
         self.inaccessible = false;
         self.was_readable = true;
         Told::Bad
-    }
-}
-
-/// What a failed step says.
-enum Meaning {
-    /// A class of the table.
-    Class(ErrnoClass),
-    /// The agent could not look, for a reason of its own (memory, descriptors, a signal).
-    OwnTrouble,
-    /// The path does not lead there from where the agent stands.
-    NotReachable,
-    /// An errno that says nothing certain about the storage.
-    Uncertain,
-}
-
-fn meaning(step: ProbeStep, errno: Errno) -> Meaning {
-    match (errno.0, step) {
-        // EINTR, EAGAIN, ENOMEM, ENFILE, EMFILE.
-        (4 | 11 | 12 | 23 | 24, _) => Meaning::OwnTrouble,
-        // ENOENT, ENOTDIR.
-        (2 | 20, ProbeStep::Identity | ProbeStep::Device) => Meaning::NotReachable,
-        // EPIPE, ECONNRESET: the other end hung up. Nobody's programs cause these on a file, so the kernel
-        // does not count them; a probe that meets one has met the fault.
-        (32 | 104, _) => Meaning::Class(ErrnoClass::Disconnected),
-        // ETIME, ENETDOWN, ENETUNREACH, ECONNREFUSED.
-        (62 | 100 | 101 | 111, _) => Meaning::Class(ErrnoClass::HostDown),
-        // ENODATA: a disk's answer for a sector that it cannot read, past the cache. Elsewhere it only says that an
-        // attribute is not there, so nobody counts it.
-        // kernel: `blk_errors`, block/blk-core.c: BLK_STS_MEDIUM, since 4.13.
-        (61, ProbeStep::Sentinel | ProbeStep::Device) => Meaning::Class(ErrnoClass::IoError),
-        // A device node that may not be opened says nothing about the file system.
-        (1 | 13, ProbeStep::Device) => Meaning::NotReachable,
-        _ => errno.class().map_or(Meaning::Uncertain, Meaning::Class),
     }
 }
 
