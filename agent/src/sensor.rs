@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::id::{SuperblockId, UniqueMountId};
+use agent_core::incident::{Daemon, Device};
 use agent_core::observation::{Census, KernelErrors};
 use agent_core::topology::MountTable;
 
@@ -105,6 +106,10 @@ pub enum SensorEvent {
     Look(BTreeSet<SuperblockId>),
     /// Who waits on tracked superblocks; replaces the last census.
     Blocked(Census),
+    /// Which devices lie below which tracked superblocks, nearest first; replaces what was told.
+    Devices(BTreeMap<SuperblockId, Vec<Device>>),
+    /// Which processes serve which tracked FUSE file systems, as far as it is known now.
+    Daemons(BTreeMap<SuperblockId, Daemon>),
     /// Paths of cgroups that were asked for, by id.
     Cgroups(BTreeMap<u64, String>),
     /// A source came up, went down or got worse.

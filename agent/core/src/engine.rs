@@ -8,12 +8,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
+use crate::engine::causes::Below;
+use crate::engine::incidents::Incidents;
 use crate::engine::probing::Probing;
 use crate::engine::repair::{Repairs, Running};
 use crate::engine::settling::Settling;
 use crate::engine::volume::Volume;
-use crate::engine::causes::Below;
-use crate::engine::incidents::Incidents;
 use crate::health::evidence::Look;
 use crate::health::loss::Actor;
 use crate::id::{Generation, MountId, PlanId, ProbeId, SuperblockId, VolumeId};

@@ -102,8 +102,7 @@ pub enum Advice {
 
 impl Advice {
     /// Every advice.
-    pub const ALL: [Self; 5] =
-        [Self::Full, Self::Inaccessible, Self::Slow, Self::Idle, Self::Flapping];
+    pub const ALL: [Self; 5] = [Self::Full, Self::Inaccessible, Self::Slow, Self::Idle, Self::Flapping];
 
     /// The bounded label.
     #[must_use]

@@ -1,7 +1,8 @@
 //! HTTP: metrics, liveness, the API and the status page.
 //!
 //! Everything is answered from the last snapshot; no handler touches a mount or waits for the event loop, but
-//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything.
+//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything, but for
+//! acknowledgements over the unix socket.
 //!
 //! The same routes are served on TCP and on the unix socket; [`listen`] binds and serves them.
 
@@ -13,17 +14,18 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
-use super::view::{ErrorBody, EventList, VolumeList};
+use super::view::{ErrorBody, EventList, IncidentList, VolumeList};
 use super::{Command, Snapshot, SnapshotReceiver, text};
 use crate::sys::clock;
 
 pub mod listen;
 
+mod ack;
 mod check;
 mod page;
 mod volumes;
@@ -33,7 +35,7 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// Requests that wait for probes at the same time. Each holds a connection and a place in the command queue.
 const CHECKS_AT_ONCE: usize = 16;
 /// Paths that are told to those who asked for another one.
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 10] = [
     "/",
     "/metrics",
     "/healthz",
@@ -41,6 +43,8 @@ const PATHS: [&str; 8] = [
     "/api/v1/volumes",
     "/api/v1/volumes/{id}",
     "/api/v1/events",
+    "/api/v1/incidents",
+    "/api/v1/ack/{id} (POST)",
     "/api/v1/doctor",
 ];
 
@@ -95,6 +99,8 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/volumes", get(volumes::list))
         .route("/api/v1/volumes/{*id}", get(volumes::one))
         .route("/api/v1/events", get(events))
+        .route("/api/v1/incidents", get(incidents))
+        .route("/api/v1/ack/{*id}", post(ack::acknowledge))
         .route("/api/v1/doctor", get(doctor))
         .fallback(no_such_path)
         .method_not_allowed_fallback(read_only)
@@ -144,6 +150,10 @@ async fn events(State(shared): State<Arc<Shared>>) -> Json<EventList> {
     Json(EventList::new(&shared.snapshot()))
 }
 
+async fn incidents(State(shared): State<Arc<Shared>>) -> Json<IncidentList> {
+    Json(IncidentList::new(&shared.snapshot()))
+}
+
 async fn doctor(State(shared): State<Arc<Shared>>) -> Json<DoctorReport> {
     Json(DoctorReport::of_agent(&shared.host, &shared.snapshot()))
 }
@@ -166,7 +176,8 @@ async fn no_such_path(uri: Uri) -> Response {
 }
 
 async fn read_only(method: Method) -> Response {
-    let error = format!("{method} is not offered: everything here is read with GET");
+    let error =
+        format!("{method} is not offered here: everything is read with GET, and acknowledged with POST");
     failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
 }
 

@@ -12,13 +12,7 @@ use crate::verdict::Reason;
 
 impl Engine {
     /// Takes an acknowledgement. What it ends is judged in the same turn.
-    pub(super) fn acknowledge(
-        &mut self,
-        id: VolumeId,
-        by: Actor,
-        now: Monotonic,
-        outputs: &mut Vec<Output>,
-    ) {
+    pub(super) fn acknowledge(&mut self, id: VolumeId, by: Actor, now: Monotonic, outputs: &mut Vec<Output>) {
         let answer = match self.volumes.get_mut(&id).map(|volume| volume.acknowledge(by, now)) {
             None => AckAnswer::NoSuchVolume,
             Some(None) => AckAnswer::Nothing,

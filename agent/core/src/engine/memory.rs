@@ -66,8 +66,11 @@ impl Volume {
         let condition = &self.condition;
         let (failed, ended) = self.budget.record();
         Mark {
-            trouble: is_trouble(condition.state)
-                .then_some((condition.state, condition.reason, condition.since)),
+            trouble: is_trouble(condition.state).then_some((
+                condition.state,
+                condition.reason,
+                condition.since,
+            )),
             falls: (self.falls.len(), self.falls.last().copied()),
             attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
             budget: (failed, ended, self.budget.not_before()),
@@ -157,8 +160,7 @@ impl Volume {
         self.condition.message = format!("{BEFORE}{}", trouble.message);
         self.sick_since = self.condition.since;
         self.settle_from = now;
-        self.errors_until =
-            (trouble.by_errors && state.is_sick()).then(|| now + thresholds.evidence_window);
+        self.errors_until = (trouble.by_errors && state.is_sick()).then(|| now + thresholds.evidence_window);
     }
 
     /// Whether errors from before the start, which a good look does not answer, keep the volume what it is.

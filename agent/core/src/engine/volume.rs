@@ -48,7 +48,11 @@ impl Shown {
             root: mount.root.clone(),
             fstype: mount.fstype.clone(),
             source: mount.source.clone(),
-            address: mount.super_options.iter().find_map(|word| word.strip_prefix(b"addr=")).map(<[u8]>::to_vec),
+            address: mount
+                .super_options
+                .iter()
+                .find_map(|word| word.strip_prefix(b"addr="))
+                .map(<[u8]>::to_vec),
         }
     }
 

@@ -202,8 +202,7 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        *self =
-            Self { was_readable: self.was_readable, class: self.class, since, ..Self::default() };
+        *self = Self { was_readable: self.was_readable, class: self.class, since, ..Self::default() };
     }
 
     /// A plan did its work without another mount appearing: what was seen before it no longer counts. Its mount may

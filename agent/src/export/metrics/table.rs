@@ -40,6 +40,7 @@ pub(crate) enum Family {
     BuildInfo,
     DetectionSeconds,
     EbpfRecordsDropped,
+    Incidents,
     MountEventsDropped,
     MountStackDepth,
     MountTableBadLines,
@@ -124,6 +125,13 @@ pub const TABLE: &[Row] = &[
         STABLE_COUNTER,
         &[],
         "Kernel records lost because a buffer or map was full; the counts of errors are not affected.",
+    ),
+    row(
+        Family::Incidents,
+        "mountie_incidents",
+        STABLE_GAUGE,
+        &["kind"],
+        "Servers, devices and FUSE daemons for whose sake several volumes are sick together now.",
     ),
     row(
         Family::MountEventsDropped,
@@ -215,7 +223,7 @@ pub const TABLE: &[Row] = &[
         "mountie_remediation_suppressed_total",
         STABLE_COUNTER,
         &["cause"],
-        "Plans that were made and not carried out.",
+        "Repairs that were due and not begun: mode dry-run, or waiting because the volume flaps.",
     ),
     row(
         Family::RemediationTotal,
@@ -243,7 +251,7 @@ pub const TABLE: &[Row] = &[
         "mountie_volume_condition_reason",
         STABLE_GAUGE,
         &["volume", "reason"],
-        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle.",
+        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle, flapping.",
     ),
     row(
         Family::VolumeErrors,

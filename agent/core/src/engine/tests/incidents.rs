@@ -30,8 +30,9 @@ fn only(world: &World) -> Incident {
 
 #[test]
 fn volumes_of_a_server_that_dies_are_one_incident_told_at_its_begin_and_at_its_end() {
-    let mut world =
-        World::healthy(["a", "b", "c"].map(|name| nfs(name, "filer")).into_iter().chain([nfs("d", "other")]).collect());
+    let mut world = World::healthy(
+        ["a", "b", "c"].map(|name| nfs(name, "filer")).into_iter().chain([nfs("d", "other")]).collect(),
+    );
     for name in ["a", "b", "c"] {
         world.answer(name, Answer::Hangs);
     }
@@ -46,13 +47,17 @@ fn volumes_of_a_server_that_dies_are_one_incident_told_at_its_begin_and_at_its_e
     assert_eq!(told.len(), 1, "once");
     assert_eq!(told[0].0, Moment::Began);
     let falls: Vec<_> = world.transitions().into_iter().filter(|step| step.to == Degraded).collect();
-    assert_eq!(falls.iter().filter(|fall| fall.incident == Some(incident.id)).count(), 2, "all but the first");
+    assert_eq!(
+        falls.iter().filter(|fall| fall.incident == Some(incident.id)).count(),
+        2,
+        "all but the first"
+    );
 
-    for probe in 0..60 {
-        world.feed(Input::ProbeReturned(crate::id::ProbeId(probe)));
-    }
     for name in ["a", "b", "c"] {
         world.answer(name, Answer::Now(good()));
+    }
+    for probe in 0..60 {
+        world.feed(Input::ProbeReturned(crate::id::ProbeId(probe)));
     }
     world.run(seconds(90));
     let told = world.told();
@@ -96,8 +101,15 @@ fn volumes_that_fall_far_apart_are_none_and_a_later_one_joins_while_it_lasts() {
 
 #[test]
 fn one_server_under_two_names_is_one_server_by_its_address() {
-    let mut world = World::new(vec![nfs("a", "filer"), nfs("b", "FILER.example"), nfs("c", "filer"), nfs("d", "10.0.0.7")]);
-    for (mount, address) in world.mounts.iter_mut().skip(1).zip(["10.0.0.7", "10.0.0.7", "10.0.0.8", "10.0.0.7"]) {
+    let mut world = World::new(vec![
+        nfs("a", "filer"),
+        nfs("b", "FILER.example"),
+        nfs("c", "filer"),
+        nfs("d", "10.0.0.7"),
+    ]);
+    for (mount, address) in
+        world.mounts.iter_mut().skip(1).zip(["10.0.0.7", "10.0.0.7", "10.0.0.8", "10.0.0.7"])
+    {
         mount.super_options = Options::parse(format!("rw,vers=4.2,addr={address}").as_bytes());
     }
     world.table();

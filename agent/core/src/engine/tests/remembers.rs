@@ -243,7 +243,9 @@ fn what_is_no_volume_any_more_is_forgotten() {
     let mut world = World::with(policy, mounts);
     world.table();
     world.run(seconds(5));
-    let kept = |world: &World| world.stored.keys().map(|id| id.as_str().into()).collect::<Vec<alloc::string::String>>();
+    let kept = |world: &World| {
+        world.stored.keys().map(|id| id.as_str().into()).collect::<Vec<alloc::string::String>>()
+    };
     assert_eq!(kept(&world), ["/", "/srv/x", "a"]);
     world.unmount("/srv/x");
     world.run(seconds(120));
@@ -258,8 +260,7 @@ fn what_is_no_volume_any_more_is_forgotten() {
 fn the_memory_of_a_volume_that_does_not_come_back_is_kept_for_a_while() {
     let mut policy = Policy::default();
     policy.discovery.enabled = true;
-    let mounts =
-        vec![mount(1, 1, "/", "ext4", "/dev/sda1"), mount(30, 30, "/srv/x", "nfs4", "filer:/x")];
+    let mounts = vec![mount(1, 1, "/", "ext4", "/dev/sda1"), mount(30, 30, "/srv/x", "nfs4", "filer:/x")];
     let mut world = World::with(policy, mounts.clone());
     world.table();
     world.run(seconds(5));

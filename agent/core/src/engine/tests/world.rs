@@ -303,8 +303,7 @@ impl World {
 
     /// How often the store was told something.
     pub(in crate::engine) fn writes(&self) -> usize {
-        let is_write =
-            |output: &Output| matches!(output, Output::Remember(_) | Output::Forget(_));
+        let is_write = |output: &Output| matches!(output, Output::Remember(_) | Output::Forget(_));
         self.log.iter().filter(|(_, output)| is_write(output)).count()
     }
 
