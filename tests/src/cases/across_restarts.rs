@@ -135,15 +135,15 @@ fn refused_after(bench: &mut Bench) -> Result<()> {
 fn killed_at_any_moment(bench: &mut Bench) -> Result<()> {
     let injector = Injector::start(bench, "volume", "here")?;
     let mut setup = setup(bench, &[("v", &injector)])?;
-    let mut last = String::new();
+    let (mut last, mut is_bad) = (String::new(), false);
     for round in 0..10_u32 {
         setup.name = format!("round{round}");
         let agent = Agent::start_with(bench, &setup)?;
         // The volume falls and recovers until the file has changed a few times; then the agent is killed, whatever it
         // is doing.
-        for change in 0..=round % 4 {
-            let mode = if change % 2 == 0 { Mode::fail_all(Errno::ESTALE) } else { Mode::Ok };
-            injector.set(&mode)?;
+        for _ in 0..=round % 4 {
+            is_bad = !is_bad;
+            injector.set(&if is_bad { Mode::fail_all(Errno::ESTALE) } else { Mode::Ok })?;
             last = wait_for_some("the file changes", SOON, || {
                 let text = fs::read_to_string(file_of(&setup, "v")).context("no file")?;
                 Ok((text != last).then_some(text))
@@ -158,7 +158,8 @@ fn killed_at_any_moment(bench: &mut Bench) -> Result<()> {
     injector.set(&Mode::Ok)?;
     setup.name = "last".to_owned();
     let agent = Agent::start_with(bench, &setup)?;
-    agent.wait_state("v", "healthy")?;
+    // Not yet believed: each fall has doubled the settle time.
+    agent.wait_state("v", "probation")?;
     ensure!(view(&agent, "v")?["falls"].as_u64().is_some_and(|falls| falls >= 3), "falls are forgotten");
     agent.wait_scrape("it flaps", |scrape| has_reason(scrape, "v", "flapping")).map(drop)
 }

@@ -10,6 +10,7 @@ use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::{Case, Skip};
 use integration_tests::harness::loop_dev::LoopDevice;
 use integration_tests::harness::needs::Need;
+use integration_tests::harness::process::run;
 use integration_tests::harness::wait::wait_for;
 
 pub(crate) const CASES: &[Case] = &[Case {
@@ -39,6 +40,9 @@ fn lost(bench: &mut Bench) -> Result<()> {
     ensure!(synced.is_err(), "the storage took it all");
     agent.wait_degraded("v", "writeback_lost")?;
     drop(file);
+    // From here on there is room: nothing more is lost.
+    let room = bench.path("room");
+    run("mount", &["-o".as_ref(), "remount,size=256m".as_ref(), room.as_os_str()])?;
 
     // A restart forgets neither the loss nor who knows of it.
     let kept = || std::fs::read_to_string(setup.state_dir.join("volumes/v.json")).unwrap_or_default();

@@ -146,9 +146,16 @@ impl Incidents {
         let began = together.first().map_or(now, fell);
         let incident =
             Incident { id: number, cause: cause.clone(), began, ended: None, members: Vec::new(), more: 0 };
+        // A server is known by all the names that its volumes have for it; of a stack of devices only what they share
+        // is the cause.
+        let mut names = BTreeSet::from([cause.clone()]);
+        if cause.kind == CauseKind::Server {
+            let all = together.iter().filter_map(|id| self.sick.get(id)).flat_map(|sick| &sick.causes);
+            names.extend(all.filter(|cause| cause.kind == CauseKind::Server).cloned());
+        }
         let open = Open {
             incident,
-            names: BTreeSet::from([cause]),
+            names,
             sick: BTreeSet::new(),
             // What was there before the agent started was told by the agent before it.
             tell_at: (!is_old).then(|| now + GATHER),

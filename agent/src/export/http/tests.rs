@@ -257,7 +257,7 @@ async fn tcp_is_read_only_and_answers_one_request_a_connection() {
     // Ends because the server closes.
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
-    assert!(answer.contains("everything here is read with GET"), "{answer}");
+    assert!(answer.contains("everything is read with GET"), "{answer}");
     let taken = listen::bind_tcp(&address.to_string()).await.unwrap_err();
     assert!(matches!(taken, ListenError::AddressInUse { .. }));
     assert!(taken.to_string().contains("set [agent] listen"), "{taken}");
