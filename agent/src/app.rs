@@ -94,7 +94,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let mut facts = Facts::new();
     facts.persist_errors = opened.store.failures();
     facts.check_deadline = check_deadline(&config.policy);
-    let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), false)));
+    let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
     listeners.serve(&http::router(Api {
         snapshots: receiver,

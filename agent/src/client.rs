@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crate::exit_code::ExitCode;
 
+pub mod ack;
 pub mod describe;
 pub mod doctor;
 pub mod probe;
@@ -18,6 +19,7 @@ pub(crate) mod http;
 mod age;
 mod table;
 
+pub use ack::ack;
 pub use describe::describe;
 pub use doctor::doctor;
 pub use probe::probe;
@@ -118,7 +120,7 @@ impl ClientError {
     pub const fn exit_code(&self) -> ExitCode {
         match self {
             Self::NoAgent { .. } | Self::TimedOut { .. } | Self::Connect { .. } => ExitCode::Unavailable,
-            Self::NotPermitted { .. } => ExitCode::NoPermission,
+            Self::NotPermitted { .. } | Self::Refused { status: 403, .. } => ExitCode::NoPermission,
             // The only thing that a user can get wrong here is a name.
             Self::Refused { status: 400..=499, .. } => ExitCode::Usage,
             Self::Refused { status: 503, .. } => ExitCode::Unavailable,

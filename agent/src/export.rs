@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agent_core::engine::AckAnswer;
+use agent_core::health::loss::Actor;
 use agent_core::id::VolumeId;
+use agent_core::incident::Incident;
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
 use tokio::sync::{oneshot, watch};
@@ -33,6 +36,8 @@ pub struct Snapshot {
     pub wall: std::time::Duration,
     /// Every volume, by name.
     pub volumes: Vec<VolumeStatus>,
+    /// Volumes that fail together, and those that did not long ago; newest first.
+    pub incidents: Vec<Incident>,
     /// Every source.
     pub sources: BTreeMap<SourceName, SourceState>,
     /// Every kernel program.
@@ -74,5 +79,14 @@ pub enum Command {
         volume: VolumeId,
         /// Answered with the volume's status afterwards; `None` when there is no such volume.
         done: oneshot::Sender<Option<VolumeStatus>>,
+    },
+    /// A person knows of what a volume has lost; answered when that is on disk, or cannot be written.
+    Acknowledge {
+        /// Which volume.
+        volume: VolumeId,
+        /// Who.
+        by: Actor,
+        /// Answered with what became of it, and whether it is on disk.
+        done: oneshot::Sender<(AckAnswer, bool)>,
     },
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_core::id::{SuperblockId, UniqueMountId};
+use agent_core::incident::{Daemon, Device};
 use agent_core::observation::{Census, KernelErrors};
 use agent_core::time::Monotonic;
 use agent_core::topology::MountTable;
@@ -115,6 +116,10 @@ pub enum SensorEvent {
     Renewed(SuperblockId, Monotonic),
     /// Who waits on tracked superblocks; replaces the last census.
     Blocked(Census),
+    /// Which devices lie below which tracked superblocks, nearest first; replaces what was told.
+    Devices(BTreeMap<SuperblockId, Vec<Device>>),
+    /// Which processes serve which tracked FUSE file systems, as far as it is known now.
+    Daemons(BTreeMap<SuperblockId, Daemon>),
     /// Paths of cgroups that were asked for, by id.
     Cgroups(BTreeMap<u64, String>),
     /// A source came up, went down or got worse.

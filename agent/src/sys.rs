@@ -12,5 +12,6 @@ pub mod mount_attributes;
 pub mod mount_table;
 pub mod mountinfo;
 pub mod parent_death;
+pub mod peer;
 pub mod sentinel;
 pub mod statmount;

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::{faults, io};
 
 mod absent_volume;
+mod across_restarts;
 mod advice_only;
 mod agent_killed;
 mod asked_while_hung;
@@ -22,6 +23,7 @@ mod errors_on_names;
 mod errors_on_reads;
 mod full_state_dir;
 mod hung_volumes;
+mod incidents;
 mod kernel_programs;
 mod killed_daemon;
 mod lost_sources;
@@ -56,6 +58,8 @@ pub(crate) fn table() -> Vec<Case> {
         killed_daemon::CASES,
         repair_limits::CASES,
         agent_killed::CASES,
+        across_restarts::CASES,
+        incidents::CASES,
         lost_sources::CASES,
         missing_privileges::CASES,
         full_state_dir::CASES,

@@ -24,6 +24,8 @@ use crate::verdict::{HealthState, Verdict};
 pub mod cause;
 pub mod claims;
 pub mod evidence;
+pub mod loss;
+pub mod meaning;
 pub mod message;
 pub mod rules;
 pub mod window;

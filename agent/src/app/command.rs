@@ -44,6 +44,7 @@ pub fn run(cli: Cli) -> ExitCode {
             block_on(client::describe(&socket, &args.volume, args.output.into(), console))
         }
         Command::Probe(args) => block_on(client::probe(&socket, &args.volume, args.output.into(), console)),
+        Command::Ack(args) => block_on(client::ack(&socket, &args.volume, args.output.into(), console)),
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
         Command::CheckConfig(_) => check_config(&sources, console),
         Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) | Command::Census(_) => {

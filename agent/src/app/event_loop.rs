@@ -7,13 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::engine::{Engine, Input, Output, ProbeOrder};
+use agent_core::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, Transition};
+use agent_core::health::loss::Actor;
 use agent_core::id::VolumeId;
 use agent_core::observation::{PlanReport, Source, Unfinished};
 use agent_core::path::BytePath;
 use agent_core::policy::Policy;
 use agent_core::remediation::{Outcome, Plan};
 use agent_core::status::VolumeStatus;
+use agent_core::verdict::{Advice, HealthState};
+use agent_core::volume::Mode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -125,7 +128,8 @@ impl EventLoop {
         let stage_root = policy.stage_root.clone();
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
-        let outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
+        let mut outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
+        outputs.extend(engine.handle(clock::now(), Input::Remembered(opened.memories)));
         let mut this = Self {
             engine,
             store: Arc::new(opened.store),
@@ -214,6 +218,7 @@ impl EventLoop {
                     self.answer(&volume);
                 }
             }
+            Event::Command(Command::Acknowledge { volume, by, done }) => self.acknowledge(volume, by, done),
             Event::Deadline => self.feed(Input::Deadline),
             Event::Reload => self.read_configuration(),
             Event::Configuration(read) => self.take_configuration(*read),
@@ -266,6 +271,8 @@ impl EventLoop {
                 }
                 self.feed(Input::Census(census));
             }
+            SensorEvent::Devices(devices) => self.feed(Input::Devices(devices)),
+            SensorEvent::Daemons(daemons) => self.feed(Input::Daemons(daemons)),
             SensorEvent::Cgroups(found) => {
                 if self.facts.name_cgroups(found) {
                     self.sources.forget_cgroups();
@@ -288,6 +295,23 @@ impl EventLoop {
         }
     }
 
+    /// The person is answered when it is on disk, or cannot be.
+    fn acknowledge(&mut self, volume: VolumeId, by: Actor, done: oneshot::Sender<(AckAnswer, bool)>) {
+        let outputs = self.engine.handle(clock::now(), Input::Acknowledge { volume, by });
+        let answer = outputs.iter().find_map(|output| match output {
+            Output::Acknowledged { answer, .. } => Some(*answer),
+            _ => None,
+        });
+        self.carry_out(outputs);
+        let store = Arc::clone(&self.store);
+        tokio::spawn(async move {
+            let answer = answer.unwrap_or(AckAnswer::NoSuchVolume);
+            let is_kept = answer == AckAnswer::Done && store.is_kept().await;
+            // Who stopped waiting needs no answer.
+            let _ = done.send((answer, is_kept));
+        });
+    }
+
     fn feed(&mut self, input: Input) {
         let outputs = self.engine.handle(clock::now(), input);
         self.carry_out(outputs);
@@ -305,16 +329,38 @@ impl EventLoop {
                 Output::Transition(transition) => {
                     self.changes.is_urgent = true;
                     self.metrics.observe_transition(&transition);
+                    if self.is_damped(&transition) {
+                        self.metrics.suppressed(Suppression::Flapping);
+                    }
                     events::log_transition(&transition);
                 }
                 Output::Track(tracked) => self.sources.track(tracked),
                 Output::Note(note) => events::log_note(&note),
+                Output::Incident(moment, incident) => {
+                    self.changes.is_urgent = true;
+                    events::log_incident(moment, &incident);
+                }
+                Output::Remember(memory) => self.store.remember(memory),
+                Output::Forget(volume) => self.store.forget(volume),
+                // Whoever asked looks for it among the outputs.
+                Output::Acknowledged { .. } => {}
                 Output::Settled { plan, outcome } => {
                     let store = Arc::clone(&self.store);
                     tokio::spawn(async move { told(store.outcome(plan, &outcome).await) });
                 }
             }
         }
+    }
+
+    /// Whether a repair is due and waits because the volume falls again and again.
+    fn is_damped(&self, transition: &Transition) -> bool {
+        let is_fall = transition.to == HealthState::Degraded && !transition.from.is_sick();
+        let waits = |volume: VolumeStatus| {
+            volume.mode == Mode::Act
+                && volume.next_attempt.is_some()
+                && volume.condition.advice.contains(&Advice::Flapping)
+        };
+        is_fall && self.engine.volume(&transition.volume).is_some_and(waits)
     }
 
     fn probe(&self, order: ProbeOrder) {
@@ -399,7 +445,7 @@ impl EventLoop {
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
         let has_started = self.table_seen && self.sources.is_watching();
         let ready = self.ready.update(has_started, &volumes);
-        self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, ready)));
+        self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, self.engine.incidents(), ready)));
         // Who has left waits for nothing, also where the look never comes.
         self.waiting.retain(|_, waiting| {
             waiting.retain(|done| !done.is_closed());
@@ -416,6 +462,9 @@ impl EventLoop {
     /// of the agent's.
     async fn end(mut self) {
         self.plans.abort_all();
+        if !self.store.is_kept().await {
+            warn!("Not all that is known of volumes is on disk");
+        }
         self.pool.shutdown().await;
         self.sources.stop();
     }

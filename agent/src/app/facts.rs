@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::incident::Incident;
 use agent_core::status::VolumeStatus;
 
 use crate::export::Snapshot;
@@ -118,11 +119,17 @@ impl Facts {
     }
 
     /// Everything, together with the volumes, as it is now.
-    pub(super) fn snapshot(&self, volumes: Vec<VolumeStatus>, ready: bool) -> Snapshot {
+    pub(super) fn snapshot(
+        &self,
+        volumes: Vec<VolumeStatus>,
+        incidents: Vec<Incident>,
+        ready: bool,
+    ) -> Snapshot {
         Snapshot {
             at: clock::now(),
             wall: clock::wall(),
             volumes,
+            incidents,
             sources: self.sources.clone(),
             programs: self.programs.clone(),
             cgroups: Arc::clone(&self.cgroups),

@@ -68,6 +68,7 @@ fn render(answer: &VolumeAnswer) -> String {
     verdict(&mut page, volume);
     place(&mut page, volume);
     evidence(&mut page, volume);
+    judgement(&mut page, volume);
     repair(&mut page, volume);
     history(&mut page, volume);
     page.text
@@ -78,6 +79,9 @@ fn verdict(page: &mut Page, volume: &VolumeView) {
     let since = page.moment(volume.since);
     page.text.push_str(&clean(&format!("{} is {state} since {since}", volume.id)));
     page.text.push('\n');
+    if volume.recalled {
+        page.line("This is what was known before the agent started; no look has decided anything since.");
+    }
     page.line(&volume.message);
     if let Some(meaning) = volume.reason.as_deref().and_then(meaning::of_reason) {
         page.line(meaning);
@@ -145,6 +149,45 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
         whereabouts(page, culprit.cgroup.as_deref(), culprit.mount_namespace);
     }
     waiting(page, volume);
+}
+
+/// Why it is judged as it is: rule, incident, losses, damping.
+fn judgement(page: &mut Page, volume: &VolumeView) {
+    page.heading("Judgement");
+    page.pair("rule", volume.rule.as_deref().unwrap_or("none: nothing speaks against it"));
+    if let Some(clears) = &volume.cleared_by {
+        page.pair("cleared by", clears);
+    }
+    if let Some(incident) = &volume.incident {
+        let began = page.moment(incident.began);
+        let what =
+            format!("{}: {} volumes of {} {}", incident.id, incident.size, incident.kind, incident.cause);
+        page.pair("incident", &format!("{what} fail together since {began}"));
+        page.pair("", &format!("with {}", incident.others.join(", ")));
+    }
+    if let Some(loss) = &volume.loss {
+        let at = page.moment(loss.at);
+        page.pair("data lost", &format!("{at}, with {}", loss.errno));
+        match (loss.acknowledged, &loss.by) {
+            (Some(at), by) => {
+                let by =
+                    by.as_ref().map(|by| format!(" by uid {} ({}, process {})", by.uid, by.comm, by.pid));
+                let at = page.moment(at);
+                page.pair("", &format!("acknowledged{}, {at}", by.unwrap_or_default()));
+            }
+            (None, _) => page.pair("", &format!("not acknowledged: mountie ack {}", quoted(&volume.id))),
+        }
+    }
+    if volume.falls > 1 {
+        page.pair(
+            "falls",
+            &format!("{} within the last ten minutes; repair and belief wait longer", volume.falls),
+        );
+    }
+    if let Some(time) = volume.settles_at {
+        let moment = page.moment(time);
+        page.pair("believed", &format!("not before {moment}, if looks stay good"));
+    }
 }
 
 /// Who waits, longest first.

@@ -1,7 +1,8 @@
 //! HTTP: metrics, liveness, the API and the status page.
 //!
 //! Everything is answered from the last snapshot; no handler touches a mount or waits for the event loop, but
-//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything.
+//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything, but for
+//! acknowledgements over the unix socket.
 //!
 //! What takes longer the more volumes there are is made beside the event loop, which has only one thread.
 //!
@@ -15,17 +16,18 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
-use super::view::{ErrorBody, EventList, VolumeList};
+use super::view::{ErrorBody, EventList, IncidentList, VolumeList};
 use super::{Command, Snapshot, SnapshotReceiver, text};
 use crate::sys::clock;
 
 pub mod listen;
 
+mod ack;
 mod check;
 mod page;
 mod volumes;
@@ -37,7 +39,7 @@ const CHECKS_AT_ONCE: usize = 16;
 /// Answers that are made at the same time, each on a thread of its own.
 const ANSWERS_AT_ONCE: usize = 4;
 /// Paths that are told to those who asked for another one.
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 10] = [
     "/",
     "/metrics",
     "/healthz",
@@ -45,6 +47,8 @@ const PATHS: [&str; 8] = [
     "/api/v1/volumes",
     "/api/v1/volumes/{id}",
     "/api/v1/events",
+    "/api/v1/incidents",
+    "/api/v1/ack/{id} (POST)",
     "/api/v1/doctor",
 ];
 
@@ -122,6 +126,8 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/api/v1/volumes", get(volumes::list))
         .route("/api/v1/volumes/{*id}", get(volumes::one))
         .route("/api/v1/events", get(events))
+        .route("/api/v1/incidents", get(incidents))
+        .route("/api/v1/ack/{*id}", post(ack::acknowledge))
         .route("/api/v1/doctor", get(doctor))
         .fallback(no_such_path)
         .method_not_allowed_fallback(read_only)
@@ -166,6 +172,10 @@ async fn events(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     shared.beside(|_, snapshot| Json(EventList::new(snapshot)).into_response()).await
 }
 
+async fn incidents(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    shared.beside(|_, snapshot| Json(IncidentList::new(snapshot)).into_response()).await
+}
+
 async fn doctor(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     shared
         .beside(|shared, snapshot| Json(DoctorReport::of_agent(&shared.host, snapshot)).into_response())
@@ -191,7 +201,8 @@ async fn no_such_path(uri: Uri) -> Response {
 }
 
 async fn read_only(method: Method) -> Response {
-    let error = format!("{method} is not offered: everything here is read with GET");
+    let error =
+        format!("{method} is not offered here: everything is read with GET, and acknowledged with POST");
     failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
 }
 

@@ -40,22 +40,25 @@ const PLAN_BOUNDS: [f64; 9] = [0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0]
 /// Bounds for gaps. The first counts what is no gap at all.
 const GAP_BOUNDS: [f64; 8] = [0.0, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 60.0];
 
-/// Why a plan that was made is not carried out: the label `cause`.
+/// Why a repair that is due is not begun: the label `cause`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Suppression {
     /// The volume's mode is `dry-run`.
     DryRun,
+    /// The volume falls again and again: the repair waits.
+    Flapping,
 }
 
 impl Suppression {
     /// Every cause.
-    pub const ALL: [Self; 1] = [Self::DryRun];
+    pub const ALL: [Self; 2] = [Self::DryRun, Self::Flapping];
 
     /// The bounded label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::DryRun => "dry_run",
+            Self::Flapping => "flapping",
         }
     }
 }

@@ -4,13 +4,14 @@
 //! Reads procfs alone, never a path on a file system. An end is a hint: the probe that follows says whether the
 //! file system is dead.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::id::SuperblockId;
+use agent_core::incident::Daemon;
 use agent_core::time::Monotonic;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
@@ -67,6 +68,7 @@ impl FuseDaemons {
             wanted: Arc::clone(&tracked),
             tracked: BTreeSet::new(),
             served: BTreeSet::new(),
+            told: BTreeMap::new(),
             due: None,
             not_before: Monotonic::default(),
             state: SourceState::Running,
@@ -95,6 +97,8 @@ struct Watcher {
     tracked: BTreeSet<SuperblockId>,
     /// Tracked ones whose daemon was seen at some time.
     served: BTreeSet<SuperblockId>,
+    /// Which processes serve which of them, as it was told last.
+    told: BTreeMap<SuperblockId, Daemon>,
     /// When processes are looked through next; never while nothing is tracked.
     due: Option<Monotonic>,
     not_before: Monotonic,
@@ -160,6 +164,13 @@ impl Watcher {
         let unwatched = self.watch(new);
         self.served.retain(|superblock| self.tracked.contains(superblock));
         self.served.extend(self.holders.served(&self.tracked));
+        let daemons = self.holders.daemons(&self.tracked);
+        if daemons != self.told {
+            self.told.clone_from(&daemons);
+            if !self.outbox.send(SensorEvent::Daemons(daemons)) {
+                return false;
+            }
+        }
         let unseen = self.tracked.len() - self.served.len();
         self.say(match looked {
             Err(error) => SourceState::Degraded(format!("cannot read the processes: {error}")),

@@ -20,7 +20,9 @@ use crate::verdict::{Advice, HealthState, Reason, Verdict};
 /// The most transitions that are kept of a volume.
 const HISTORY: usize = 16;
 /// The most falls that are remembered.
-const FALLS: usize = 32;
+pub(super) const FALLS: usize = 32;
+/// So many falls within the flap window are flapping: a repair that did not last may be chance, the next is not.
+const FLAPPING: usize = 3;
 
 impl Volume {
     /// The facts of this moment, for the rules.
@@ -48,7 +50,7 @@ impl Volume {
         let span = Span { now, window: thresholds.evidence_window };
         self.evidence.kernel.expire(span);
         self.hold_until = self.hold_until.filter(|until| *until > now);
-        self.refresh_advice(span);
+        self.refresh_advice(thresholds, span);
         if !self.is_watched() {
             if self.condition.state != HealthState::Recovering || self.plan.is_none() {
                 transitions.extend(self.apply(Event::Unwatched, String::from("not watched (mode off)"), now));
@@ -85,7 +87,7 @@ impl Volume {
         self.judgement = judgement;
         self.returned_until =
             self.returned_until.filter(|until| *until > now && judgement.verdict == Verdict::Unknown);
-        if self.returned_until.is_some() {
+        if self.returned_until.is_some() || self.is_kept_by_old_errors(judgement.verdict, now) {
             return;
         }
         // The settle time begins when the doubt ends, also where nobody looked at that very moment.
@@ -162,10 +164,20 @@ impl Volume {
         self.budget.fell(&pace);
     }
 
-    /// Falls within the flap window, beyond the first.
-    pub(super) fn flaps(&self, thresholds: &Thresholds, now: Monotonic) -> u32 {
+    /// Falls within the flap window.
+    pub(super) fn recent_falls(&self, thresholds: &Thresholds, now: Monotonic) -> u32 {
         let recent = self.falls.iter().filter(|at| now.since(**at) < thresholds.flap_window).count();
-        u32::try_from(recent.saturating_sub(1)).unwrap_or(u32::MAX)
+        u32::try_from(recent).unwrap_or(u32::MAX)
+    }
+
+    /// Those beyond the first.
+    pub(super) fn flaps(&self, thresholds: &Thresholds, now: Monotonic) -> u32 {
+        self.recent_falls(thresholds, now).saturating_sub(1)
+    }
+
+    /// Until when it counts as flapping, if nothing more happens. It may be over.
+    pub(super) fn flaps_until(&self, thresholds: &Thresholds) -> Option<Monotonic> {
+        self.falls.iter().rev().nth(FLAPPING.saturating_sub(1)).map(|at| *at + thresholds.flap_window)
     }
 
     /// When the settle time of a volume in probation is over. It doubles with every recent fall.
@@ -185,7 +197,8 @@ impl Volume {
             && self.settles_at(thresholds).is_some_and(|time| time <= now)
     }
 
-    fn refresh_advice(&mut self, span: Span) {
+    fn refresh_advice(&mut self, thresholds: &Thresholds, span: Span) {
+        let flaps = self.flaps_until(thresholds).is_some_and(|until| until > span.now);
         self.evidence.full = self.evidence.full.filter(|at| span.now.since(*at) < span.window);
         let present = self.presence == Some(Presence::Present);
         let advice = [
@@ -193,6 +206,7 @@ impl Volume {
             (Advice::Inaccessible, present && self.evidence.inaccessible),
             (Advice::Slow, present && (self.evidence.slow || self.evidence.waits_answered(span))),
             (Advice::Idle, self.presence == Some(Presence::Idle)),
+            (Advice::Flapping, flaps),
         ];
         let holds = advice.into_iter().filter(|(_, holds)| *holds && self.is_watched());
         self.condition.advice = holds.map(|(advice, _)| advice).collect();
@@ -216,6 +230,12 @@ impl Volume {
         if to != HealthState::Degraded {
             self.due_plan = None;
         }
+        // Nothing has decided yet: what was known before the start still says more.
+        let is_undecided = matches!(event, Event::Judged(Verdict::Unknown));
+        if self.condition.is_recalled && is_undecided && to == from {
+            return None;
+        }
+        self.condition.is_recalled = false;
         self.condition.message = self.sentence(to, seen);
         if (to, reason) == (from, self.condition.reason) {
             return None;
@@ -226,6 +246,7 @@ impl Volume {
         self.condition.state = to;
         self.condition.reason = reason;
         self.condition.since = now;
+        self.condition.since_wall = None;
         let is_bad = matches!(to, HealthState::Suspect | HealthState::Degraded);
         let transition = Transition {
             volume: self.id.clone(),
@@ -235,10 +256,17 @@ impl Volume {
             at: now,
             evidence_at: self.judgement.evidence_at.filter(|_| is_bad),
             message: self.condition.message.clone(),
+            incident: None,
+            by: None,
         };
-        self.history.insert(0, transition.clone());
-        self.history.truncate(HISTORY);
+        self.keep(transition.clone());
         Some(transition)
+    }
+
+    /// Adds to what is shown of the past.
+    pub(super) fn keep(&mut self, transition: Transition) {
+        self.history.insert(0, transition);
+        self.history.truncate(HISTORY);
     }
 
     fn sentence(&self, state: HealthState, seen: String) -> String {

@@ -103,7 +103,7 @@ impl Volume {
         self.watch.mode == Mode::DryRun && self.due_plan.as_ref().is_some_and(|plan| plan.reason == reason)
     }
 
-    fn class(&self) -> FsClass {
+    pub(super) fn class(&self) -> FsClass {
         let shown = self.own_mount();
         let (fstype, source) =
             (shown.map(|shown| shown.fstype.as_str()), shown.map(|shown| shown.source.as_slice()));
@@ -113,8 +113,12 @@ impl Volume {
     /// Whether storage made the volume read-only, not a person.
     fn has_cause(&self) -> bool {
         let by_probe = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ProbeFails(..)));
-        let by_storage = || self.evidence.readonly_cause.is_storage(self.judgement.evidence_at, CAUSE);
-        self.evidence.table.emergency_ro || by_probe || by_storage()
+        self.evidence.table.emergency_ro || by_probe || self.readonly_by_storage()
+    }
+
+    /// Whether storage failed close before the volume turned read-only.
+    pub(super) fn readonly_by_storage(&self) -> bool {
+        self.evidence.readonly_cause.is_storage(self.judgement.evidence_at, CAUSE)
     }
 
     fn own_mount(&self) -> Option<&crate::engine::volume::Shown> {

@@ -29,6 +29,7 @@ impl Engine {
     pub(super) fn take_policy(&mut self, policy: Policy, now: Monotonic, outputs: &mut Vec<Output>) {
         self.policy = policy;
         let named: BTreeSet<&VolumeId> = self.policy.volumes.iter().map(|spec| &spec.id).collect();
+        let before: BTreeSet<VolumeId> = self.volumes.keys().cloned().collect();
         self.volumes.retain(|id, volume| volume.spec.is_none() || named.contains(id));
         for spec in &self.policy.volumes {
             let old = self.volumes.get(&spec.id);
@@ -55,6 +56,10 @@ impl Engine {
         // The table is the one it was: what vanished now is not wanted any more.
         self.volumes.retain(|_, volume| volume.gone_since != Some(now));
         self.wakes.retain(|(_, id)| self.volumes.contains_key(id));
+        for gone in before.into_iter().filter(|id| !self.volumes.contains_key(id)) {
+            self.incidents.recovered(&gone, now);
+            outputs.push(Output::Forget(gone));
+        }
     }
 
     /// Takes a new table. Most changes on a busy node are mounts of containers, which concern no volume: those
@@ -96,6 +101,9 @@ impl Engine {
                 .volumes
                 .entry(sighting.id.clone())
                 .or_insert_with(|| Volume::new(sighting.id.clone(), sighting.mountpoint.clone(), now));
+            if let Some(memory) = self.remembered.remove(&sighting.id) {
+                volume.recall(memory, &self.policy.thresholds, now);
+            }
             if sighting.spec.is_none() {
                 volume.instruct(None, &self.policy.defaults);
                 present.insert(sighting.id.clone());

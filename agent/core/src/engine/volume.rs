@@ -7,12 +7,15 @@ use core::time::Duration;
 use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
 use crate::engine::census::Blocked;
+use crate::engine::memory::Mark;
 use crate::engine::pace::ProbeClock;
 use crate::errno::Errno;
+use crate::fstype::FsClass;
 use crate::health::Event;
 use crate::health::evidence::Evidence;
 use crate::health::rules::Judgement;
 use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
+use crate::memory::MountMemory;
 use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
@@ -32,6 +35,8 @@ pub(super) struct Shown {
     pub(super) root: BytePath,
     pub(super) fstype: String,
     pub(super) source: Vec<u8>,
+    /// The address of the server, where the table tells it.
+    pub(super) address: Option<Vec<u8>>,
 }
 
 impl Shown {
@@ -43,7 +48,17 @@ impl Shown {
             root: mount.root.clone(),
             fstype: mount.fstype.clone(),
             source: mount.source.clone(),
+            address: mount
+                .super_options
+                .iter()
+                .find_map(|word| word.strip_prefix(b"addr="))
+                .map(<[u8]>::to_vec),
         }
+    }
+
+    /// The id that is never used again, where the table told it.
+    pub(super) const fn unique(&self) -> Option<u64> {
+        self.unique
     }
 
     fn is(&self, mount: &Mount) -> bool {
@@ -106,10 +121,23 @@ pub(super) struct Volume {
     pub(super) last_repair: Option<(Monotonic, PlanReport)>,
     /// When the engine looks at it next without being asked.
     pub(super) wake: Option<Monotonic>,
+    /// What an earlier run knew of the mount, until the table shows whether it is still that one.
+    pub(super) recalled_mount: Option<MountMemory>,
+    /// An earlier run saw errors that no look tries: until then a good look does not end what it knew.
+    pub(super) errors_until: Option<Monotonic>,
+    /// What the store was told last.
+    pub(super) stored: Option<Mark>,
 }
 
 impl Volume {
     pub(super) fn new(id: VolumeId, mountpoint: BytePath, now: Monotonic) -> Self {
+        let mut new = Self::unknown(id, mountpoint, now);
+        // What knows nothing yet is not told to the store, which may know more.
+        new.stored = Some(new.mark());
+        new
+    }
+
+    fn unknown(id: VolumeId, mountpoint: BytePath, now: Monotonic) -> Self {
         Self {
             id,
             mountpoint,
@@ -131,6 +159,8 @@ impl Volume {
                 state: HealthState::Unknown,
                 reason: None,
                 since: now,
+                since_wall: None,
+                is_recalled: false,
                 message: String::from("not looked at yet"),
                 advice: Default::default(),
             },
@@ -153,6 +183,9 @@ impl Volume {
             last_outcome: None,
             last_repair: None,
             wake: None,
+            recalled_mount: None,
+            errors_until: None,
+            stored: None,
         }
     }
 
@@ -189,6 +222,7 @@ impl Volume {
             seen.changed = true;
         }
         let Some(mount) = sighting.mount else {
+            self.recalled_mount = None;
             // Nothing to say about the old mount any more; the next one is another generation.
             if self.shown.take().is_some() {
                 self.evidence.reset(now);
@@ -223,6 +257,8 @@ impl Volume {
     ) -> Option<Transition> {
         self.shown = Some(Shown::of(mount));
         self.evidence.reset(now);
+        self.evidence.class = FsClass::of(&mount.fstype, &mount.source);
+        self.recall_mount(mount, now);
         self.begin_generation((first_probe, now), came_back)
     }
 

@@ -9,6 +9,8 @@ use crate::errno::{Errno, ErrnoClass};
 use crate::fstype::{FsClass, is_readonly_by_nature};
 use crate::health::cause::ReadonlyCause;
 use crate::health::claims::{self, Claims};
+use crate::health::loss::Loss;
+use crate::health::meaning::{Meaning, class_of, meaning};
 use crate::health::window::{Counter, Group, KernelWindow, Span, speaks_of_storage};
 use crate::id::SuperblockId;
 use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source};
@@ -127,8 +129,6 @@ pub struct TableFacts {
     /// kernel: `ext4_handle_error`, fs/ext4/super.c, aborts the journal; without `SB_RDONLY` since 6.12, also in some
     /// older distribution kernels.
     pub error_ends_writes: bool,
-    /// It has a device of its own, on which it finds room before a write succeeds.
-    pub has_device: bool,
 }
 
 impl TableFacts {
@@ -140,7 +140,6 @@ impl TableFacts {
         self.was_rw |= !self.ro;
         self.error_ends_writes =
             mount.fstype.starts_with("ext") && mount.super_options.has("errors=remount-ro");
-        self.has_device = FsClass::of(&mount.fstype, &mount.source) == FsClass::Block;
         self.wants_ro = spec.is_some_and(VolumeSpec::wants_readonly);
         // A specification that names neither a source nor options only watches what is there.
         self.wants_rw = spec.is_some_and(|spec| {
@@ -171,14 +170,16 @@ pub struct Evidence {
     pub failures: u32,
     /// Whether the last attempt to look was not possible.
     pub look_failed: bool,
-    /// Whether the volume answered ever since it is tracked; outlives generations.
+    /// Whether the volume ever answered; outlives generations, and the agent.
     pub was_readable: bool,
     /// Whether a read-only state has its cause in storage.
     pub readonly_cause: ReadonlyCause,
+    /// What stands behind the mount: one errno does not say the same of all.
+    pub class: FsClass,
     /// When this mount was first seen. Anonymous device numbers are used again: what was lost before is not its.
     pub since: Monotonic,
-    /// When dirty data was lost, and with which error.
-    pub lost: Option<(Monotonic, Errno)>,
+    /// Dirty data that was lost on this mount.
+    pub lost: Option<Loss>,
     /// What the table and the file system itself say against the mount.
     pub claims: Claims,
     /// When the file system reported that it has shut down: it answers from its caches at most until it is mounted
@@ -219,7 +220,7 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        *self = Self { was_readable: self.was_readable, since, ..Self::default() };
+        *self = Self { was_readable: self.was_readable, class: self.class, since, ..Self::default() };
     }
 
     /// Another superblock is there under the same names. Of what was known only the table's word is kept.
@@ -233,7 +234,7 @@ impl Evidence {
     /// A plan did its work without another mount appearing: what was seen before it no longer counts. Its mount may
     /// have been too quick for the table, so a reported shutdown is judged anew.
     pub fn forget_looks(&mut self, now: Monotonic) {
-        let (table, lost) = (self.table, self.lost);
+        let (table, lost) = (self.table, self.lost.take());
         let (shutdown, settled) = (self.shutdown, self.shutdown_settled);
         let claims = core::mem::take(&mut self.claims);
         self.reset(self.since);
@@ -270,6 +271,7 @@ impl Evidence {
 
     /// Takes errors that others met. Says whether they are a reason to look now.
     pub fn hint(&mut self, errors: &KernelErrors, span: Span) -> bool {
+        let class = class_of(errors.errno, self.class);
         if errors.op == Op::Writeback && errors.at >= self.since {
             self.lose(errors, span.now);
         }
@@ -289,7 +291,7 @@ impl Evidence {
         if errors.at >= self.since && self.table.error_ends_writes && is_own_error(errors) {
             self.writes_ended.get_or_insert(errors.at);
         }
-        let Some(class) = errors.errno.class() else { return false };
+        let Some(class) = class else { return false };
         let kind = (class, Group::of(errors.op, errors.errno, class));
         match class {
             // Programs are refused things all day: never evidence.
@@ -321,14 +323,12 @@ impl Evidence {
     /// Takes a loss of dirty data. That a server has no room left, or one user no quota, is told and is no fault. A file
     /// system on a device of its own finds the room before the write succeeds: there it is the device that has none.
     fn lose(&mut self, errors: &KernelErrors, now: Monotonic) {
-        match errors.errno.class() {
+        match class_of(errors.errno, self.class) {
             Some(ErrnoClass::Refused) => {}
-            Some(ErrnoClass::Full) if errors.errno == EDQUOT || !self.table.has_device => {
+            Some(ErrnoClass::Full) if errors.errno == EDQUOT || self.class != FsClass::Block => {
                 claims::take_loss(&mut self.claims, errors, now);
             }
-            _ => {
-                self.lost.get_or_insert((errors.at, errors.errno));
-            }
+            _ => Loss::note(&mut self.lost, errors.at, errors.errno),
         }
     }
 
@@ -432,7 +432,7 @@ impl Evidence {
 
     fn failed_look(&mut self, step: ProbeStep, errno: Errno, started: Monotonic, now: Monotonic) -> Told {
         let told = Told::Error(errno, op_of(step));
-        match meaning(step, errno) {
+        match meaning(step, errno, self.class) {
             Meaning::OwnTrouble => {
                 self.look_failed = true;
                 Told::Nothing
@@ -508,39 +508,6 @@ impl Evidence {
 /// and those are never `EUCLEAN`.
 fn is_own_error(errors: &KernelErrors) -> bool {
     errors.op == Op::Filesystem && (errors.source == Source::Sysfs || errors.errno == EUCLEAN)
-}
-
-/// What a failed step says.
-enum Meaning {
-    /// A class of the table.
-    Class(ErrnoClass),
-    /// The agent could not look, for a reason of its own (memory, descriptors, a signal).
-    OwnTrouble,
-    /// The path does not lead there from where the agent stands.
-    NotReachable,
-    /// An errno that says nothing certain about the storage.
-    Uncertain,
-}
-
-fn meaning(step: ProbeStep, errno: Errno) -> Meaning {
-    match (errno.0, step) {
-        // EINTR, EAGAIN, ENOMEM, ENFILE, EMFILE.
-        (4 | 11 | 12 | 23 | 24, _) => Meaning::OwnTrouble,
-        // ENOENT, ENOTDIR.
-        (2 | 20, ProbeStep::Identity | ProbeStep::Device) => Meaning::NotReachable,
-        // EPIPE, ECONNRESET: the other end hung up. Nobody's programs cause these on a file, so the kernel
-        // does not count them; a probe that meets one has met the fault.
-        (32 | 104, _) => Meaning::Class(ErrnoClass::Disconnected),
-        // ETIME, ENETDOWN, ENETUNREACH, ECONNREFUSED.
-        (62 | 100 | 101 | 111, _) => Meaning::Class(ErrnoClass::HostDown),
-        // ENODATA: a disk's answer for a sector that it cannot read, past the cache. Elsewhere it only says that an
-        // attribute is not there, so nobody counts it.
-        // kernel: `blk_errors`, block/blk-core.c: BLK_STS_MEDIUM, since 4.13.
-        (61, ProbeStep::Sentinel | ProbeStep::Device) => Meaning::Class(ErrnoClass::IoError),
-        // A device node that may not be opened says nothing about the file system.
-        (1 | 13, ProbeStep::Device) => Meaning::NotReachable,
-        _ => errno.class().map_or(Meaning::Uncertain, Meaning::Class),
-    }
 }
 
 /// The kind of operation that a step is counted as.

@@ -70,8 +70,8 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
             None => String::from("another file system is there"),
         },
         Test::ErrorsSustained(class) | Test::Errors(class) => errors(facts, class),
-        Test::WritebackLost => match evidence.lost {
-            Some((_, errno)) => format!("dirty data was lost with {errno}"),
+        Test::WritebackLost => match &evidence.lost {
+            Some(loss) => format!("dirty data was lost with {}", loss.errno),
             None => String::from("dirty data was lost"),
         },
     }

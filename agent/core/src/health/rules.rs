@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::discovery::Presence;
 use crate::errno::ErrnoClass;
 use crate::health::evidence::{Evidence, GoodLook, Look};
+use crate::health::loss::Loss;
 use crate::health::window::{Group, Span, Tally};
 use crate::observation::ProbeStep;
 use crate::time::Monotonic;
@@ -61,7 +62,7 @@ pub enum Test {
     ErrorsSustained(ErrnoClass),
     /// Any error that no good probe has answered yet.
     Errors(ErrnoClass),
-    /// Dirty data was lost.
+    /// Dirty data was lost, and nobody has acknowledged it.
     WritebackLost,
 }
 
@@ -102,6 +103,7 @@ const GOOD_PROBE_OR_TIME: &str = "a good probe of that operation, or time withou
 const REMOUNT: &str = "a new mount of the volume";
 const REMOUNT_OR_FILE: &str = "a new mount of the volume, or a later look that reads or writes a file";
 const REMOUNT_OR_WRITE: &str = "a mount or remount that may write, or a later look that writes";
+const REMOUNT_OR_PERSON: &str = "a new mount of the volume, or a person who acknowledges it (mountie ack)";
 const TABLE: &str = "the right mount at its place";
 
 use ErrnoClass as C;
@@ -155,7 +157,7 @@ pub const RULES: &[Rule] = &[
     sick("errors-readonly", T::ErrorsSustained(C::Readonly), R::Readonly, GOOD_PROBE_OR_TIME),
     sick("errors-host-down", T::ErrorsSustained(C::HostDown), R::HostDown, GOOD_PROBE_OR_TIME),
     sick("errors-auth", T::ErrorsSustained(C::Auth), R::Auth, GOOD_PROBE_OR_TIME),
-    sick("write-back-failed", T::WritebackLost, R::WritebackLost, REMOUNT),
+    sick("write-back-failed", T::WritebackLost, R::WritebackLost, REMOUNT_OR_PERSON),
     suspect("probe-found-other", T::ProbeFindsOther(Enough::Once), R::WrongMount, GOOD_PROBE),
     suspect("sentinel", T::SentinelIsOff, R::WrongMount, "the sentinel as it should be"),
     suspect("probe-stale", T::ProbeFails(C::Stale, Enough::Once), R::Stale, GOOD_PROBE),
@@ -291,7 +293,7 @@ impl Facts<'_> {
                 })
             }
             T::Errors(class) => self.tally(class, |_| true).is_some(),
-            T::WritebackLost => evidence.lost.is_some(),
+            T::WritebackLost => evidence.lost.as_ref().is_some_and(Loss::is_open),
         }
     }
 
@@ -349,7 +351,7 @@ impl Facts<'_> {
         match test {
             T::ShutdownReported => return self.evidence.shutdown,
             T::ErrorEndedWrites => return self.evidence.writes_ended,
-            T::WritebackLost => return self.evidence.lost.map(|(at, _)| at),
+            T::WritebackLost => return self.evidence.lost.as_ref().map(|loss| loss.at),
             _ => {}
         }
         let first = |class: &ErrnoClass| self.tally(*class, |_| true).map(|tally| tally.first);

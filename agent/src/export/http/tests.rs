@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::engine::AckAnswer;
 use agent_core::status::VolumeStatus;
 use hyper::StatusCode;
 use serde_json::Value;
@@ -299,7 +300,7 @@ async fn tcp_is_read_only_and_answers_one_request_a_connection() {
     // Ends because the server closes.
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
-    assert!(answer.contains("everything here is read with GET"), "{answer}");
+    assert!(answer.contains("everything is read with GET"), "{answer}");
     let taken = listen::bind_tcp(&address.to_string()).await.unwrap_err();
     assert!(matches!(taken, ListenError::AddressInUse { .. }));
     assert!(taken.to_string().contains("set [agent] listen"), "{taken}");
@@ -334,4 +335,79 @@ async fn only_a_socket_that_nobody_answers_on_is_replaced() {
         ListenError::SocketInUse { .. }
     ));
     drop(occupied);
+}
+
+/// What a POST is answered, with an event loop that answers `answer`.
+async fn post(server: &mut Server, path: &str, answer: Option<(AckAnswer, bool)>) -> String {
+    let mut orders = server.orders.take().unwrap();
+    let taken = tokio::spawn(async move {
+        let Some(Command::Acknowledge { volume, by, done }) = orders.recv().await else { return None };
+        done.send(answer?).ok()?;
+        Some((volume, by))
+    });
+    let mut stream = UnixStream::connect(server.socket()).await.unwrap();
+    stream
+        .write_all(format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    if answer.is_some() {
+        let (volume, by) = taken.await.unwrap().unwrap();
+        assert_eq!((volume.as_str(), by.pid), ("scratch", std::process::id()));
+        assert_eq!(by.uid, nix::unistd::geteuid().as_raw());
+    } else {
+        taken.abort();
+    }
+    text
+}
+
+#[tokio::test]
+async fn an_acknowledgement_goes_to_the_event_loop_with_who_it_was() {
+    let cases = [
+        (AckAnswer::Done, true, "200 OK", "is acknowledged; what else"),
+        (AckAnswer::Done, false, "200 OK", "could not be written"),
+        (AckAnswer::Nothing, false, "409 Conflict", "nothing to acknowledge"),
+        (AckAnswer::NoSuchVolume, false, "404 Not Found", "there is no volume"),
+    ];
+    for (answer, kept, status, words) in cases {
+        let mut server = Server::start(fresh_snapshot()).await;
+        let text = post(&mut server, "/api/v1/ack/scratch", Some((answer, kept))).await;
+        assert!(text.contains(status) && text.contains(words), "{text}");
+    }
+    let mut server = Server::start(fresh_snapshot()).await;
+    let text = post(&mut server, "/api/v1/ack/nobody", None).await;
+    assert!(text.contains("404 Not Found") && text.contains("nobody"), "{text}");
+}
+
+#[tokio::test]
+async fn nothing_is_changed_over_tcp_or_by_reading() {
+    let server = Server::start(fresh_snapshot()).await;
+    let (_publish, snapshots) = watch::channel(Arc::new(fresh_snapshot()));
+    let (commands, mut orders) = mpsc::channel(4);
+    let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(b"POST /api/v1/ack/scratch HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert!(text.contains("403 Forbidden") && text.contains("unix socket"), "{text}");
+    assert!(orders.try_recv().is_err());
+    serving.abort();
+    let answer = server.get("/api/v1/ack/scratch").await;
+    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn incidents_are_listed_with_their_volumes() {
+    let server = Server::start(fresh_snapshot()).await;
+    let value: Value = serde_json::from_slice(&server.get("/api/v1/incidents").await.body).unwrap();
+    let incident = &value["incidents"][0];
+    assert_eq!((&incident["kind"], &incident["cause"]), (&Value::from("server"), &Value::from("filer1")));
+    assert_eq!(incident["volumes"][1]["volume"], "scratch");
 }

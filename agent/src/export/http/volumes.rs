@@ -115,7 +115,7 @@ fn why_unanswered(shared: &Shared, snapshot: &Snapshot, volume: &VolumeStatus) -
 }
 
 /// By name, by mount point, or by mount point without its first slash: `/api/v1/volumes/mnt/a`.
-fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Option<&'a VolumeStatus> {
+pub(super) fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Option<&'a VolumeStatus> {
     let by_name = |name: &str| snapshot.volumes.iter().find(|volume| volume.id.as_str() == name);
     let by_place =
         |place: &str| snapshot.volumes.iter().find(|volume| volume.mountpoint.to_string() == place);
@@ -130,7 +130,7 @@ fn answer(status: StatusCode, snapshot: &Snapshot, volume: &VolumeStatus, error:
     (status, Json(VolumeAnswer { at: snapshot.timestamp(), volume, error })).into_response()
 }
 
-fn no_such_volume(snapshot: &Snapshot, id: &str) -> Response {
+pub(super) fn no_such_volume(snapshot: &Snapshot, id: &str) -> Response {
     let ids = snapshot.volumes.iter().map(|volume: &VolumeStatus| -> &VolumeId { &volume.id });
     let mut known: Vec<String> = ids.map(ToString::to_string).collect();
     known.sort();

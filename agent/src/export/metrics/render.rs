@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::errno::Errno;
 use agent_core::id::VolumeId;
+use agent_core::incident::{CauseKind, Incident};
 use agent_core::observation::{Op, Source};
 use agent_core::status::VolumeStatus;
 use agent_core::verdict::{Advice, HealthState, Reason};
@@ -68,6 +69,7 @@ impl Scrape<'_> {
             Family::BuildInfo => text.sample(row, &[("version", env!("CARGO_PKG_VERSION"))], 1),
             Family::EbpfRunsSkipped => self.skipped(text, row),
             Family::EbpfRecordsDropped => self.losses(text, row),
+            Family::Incidents => self.incidents(text, row),
             Family::MountEventsDropped => text.sample(row, &[], snapshot.mount_events_dropped),
             Family::MountTableBadLines => text.sample(row, &[], snapshot.bad_lines),
             Family::MountTableEntries => text.sample(row, &[], snapshot.scan.entries),
@@ -99,6 +101,13 @@ impl Scrape<'_> {
     fn each(&self, mut write: impl FnMut(&str, &VolumeStatus)) {
         for (id, volume) in &self.volumes {
             write(id, volume);
+        }
+    }
+
+    fn incidents(&self, text: &mut Text, row: &Row) {
+        for kind in CauseKind::ALL {
+            let open = |incident: &&Incident| incident.ended.is_none() && incident.cause.kind == kind;
+            text.sample(row, &[("kind", kind.label())], self.snapshot.incidents.iter().filter(open).count());
         }
     }
 

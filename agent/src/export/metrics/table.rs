@@ -41,6 +41,7 @@ pub(crate) enum Family {
     DetectionSeconds,
     EbpfRecordsDropped,
     EbpfRunsSkipped,
+    Incidents,
     MountEventsDropped,
     MountStackDepth,
     MountTableBadLines,
@@ -137,6 +138,13 @@ pub const TABLE: &[Row] = &[
          that failed just then are not counted.",
     ),
     row(
+        Family::Incidents,
+        "mountie_incidents",
+        STABLE_GAUGE,
+        &["kind"],
+        "Servers, devices and FUSE daemons for whose sake several volumes are sick together now.",
+    ),
+    row(
         Family::MountEventsDropped,
         "mountie_mount_events_dropped_total",
         STABLE_COUNTER,
@@ -226,7 +234,7 @@ pub const TABLE: &[Row] = &[
         "mountie_remediation_suppressed_total",
         STABLE_COUNTER,
         &["cause"],
-        "Plans that were made and not carried out.",
+        "Repairs that were due and not begun: mode dry-run, or waiting because the volume flaps.",
     ),
     row(
         Family::RemediationTotal,
@@ -254,7 +262,7 @@ pub const TABLE: &[Row] = &[
         "mountie_volume_condition_reason",
         STABLE_GAUGE,
         &["volume", "reason"],
-        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle.",
+        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle, flapping.",
     ),
     row(
         Family::VolumeErrors,

@@ -14,6 +14,7 @@ use agent_common::decode::{Record, decode};
 use agent_common::record::NameRecord;
 use agent_common::settings::LOWER_SUPERBLOCKS;
 use agent_core::id::SuperblockId;
+use agent_core::incident::Device;
 use agent_core::time::Monotonic;
 use aya::maps::{MapData, MapError, RingBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -83,6 +84,7 @@ pub(super) struct Reader {
     /// Whether a set was ever told: the first one is answered also when it is empty.
     has_tracked: bool,
     stacks: Stacks,
+    told_devices: BTreeMap<SuperblockId, Vec<Device>>,
     names: Names,
     events: Sender<SensorEvent>,
     commands: Receiver<Command>,
@@ -118,6 +120,7 @@ impl Reader {
             watched: Watched::default(),
             has_tracked: false,
             stacks: Stacks::default(),
+            told_devices: BTreeMap::new(),
             names,
             events,
             commands: link.commands,
@@ -221,8 +224,19 @@ impl Reader {
                 )
             })
         });
+        self.tell_devices();
         self.untold.add(self.attacher.retry());
         self.tell_programs();
+    }
+
+    /// What has no room is told at the next look.
+    fn tell_devices(&mut self) {
+        let devices = self.stacks.devices(Path::new("/sys"));
+        if devices != self.told_devices
+            && try_send(&self.events, SensorEvent::Devices(devices.clone()), &mut self.closed)
+        {
+            self.told_devices = devices;
+        }
     }
 
     fn tell_programs(&mut self) {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use agent_common::settings::LowerDevice;
 use agent_core::id::SuperblockId;
+use agent_core::incident::Device;
 
 use crate::sensor::btrfs;
 
@@ -21,7 +22,8 @@ const MOST: usize = 256;
 struct Stack {
     /// What it was mounted from, where that had to be known.
     source: Option<Vec<u8>>,
-    devices: BTreeSet<u32>,
+    /// Nearest first.
+    devices: Vec<u32>,
 }
 
 /// What lies below the tracked superblocks, as it was when each was looked at last.
@@ -59,6 +61,18 @@ impl Stacks {
         self.follow_new(sys, superblocks, sources);
     }
 
+    /// The devices below each superblock, nearest first, with their names.
+    #[must_use]
+    pub(super) fn devices(&self, sys: &Path) -> BTreeMap<SuperblockId, Vec<Device>> {
+        let named = |device: &u32| {
+            let number = SuperblockId::from_kernel(*device);
+            Device { number, name: name_of(sys, number) }
+        };
+        let below = |stack: &Stack| stack.devices.iter().map(named).collect();
+        let stacks = self.0.iter().filter(|(_, stack)| !stack.devices.is_empty());
+        stacks.map(|(superblock, stack)| (*superblock, below(stack))).collect()
+    }
+
     /// The rows of the map: for every device the superblocks above it. A superblock whose own device it is is not
     /// among them; the programs know that one. Also how many places were wanted and not there.
     #[must_use]
@@ -80,8 +94,8 @@ impl Stacks {
     }
 }
 
-fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) -> BTreeSet<u32> {
-    let mut found = BTreeSet::new();
+fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) -> Vec<u32> {
+    let mut found = Vec::new();
     if superblock.major == 0 {
         let folder = source.and_then(|source| btrfs::folder_of(sys, source));
         for device in folder.map(|folder| entries(&folder.join("devices"))).unwrap_or_default() {
@@ -97,15 +111,16 @@ fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) ->
 /// Notes a device and all below it.
 ///
 /// kernel: `slaves` and `dev`, Documentation/ABI/testing/sysfs-block, since 2.6.16; `partition`, since 2.6.25.
-fn follow(device: &Path, depth: u32, found: &mut BTreeSet<u32>) {
+fn follow(device: &Path, depth: u32, found: &mut Vec<u32>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     if found.len() >= MOST {
         return;
     }
-    if let Some(number) = number(&device.join("dev"))
-        && !found.insert(number)
-    {
-        return;
+    if let Some(number) = number(&device.join("dev")) {
+        if found.contains(&number) {
+            return;
+        }
+        found.push(number);
     }
     if std::fs::read_to_string(device.join("partition")).is_ok() {
         follow(&device.join(".."), depth, found);
@@ -113,6 +128,14 @@ fn follow(device: &Path, depth: u32, found: &mut BTreeSet<u32>) {
     for slave in entries(&device.join("slaves")) {
         follow(&slave, depth, found);
     }
+}
+
+/// The name of a device in the kernel; empty when sysfs does not know it.
+///
+/// kernel: `dev_uevent`, drivers/base/core.c: `DEVNAME`, since 2.6.31.
+fn name_of(sys: &Path, number: SuperblockId) -> String {
+    let told = std::fs::read_to_string(sys.join(format!("dev/block/{number}/uevent"))).unwrap_or_default();
+    told.lines().find_map(|line| line.strip_prefix("DEVNAME=")).unwrap_or_default().to_owned()
 }
 
 fn number(file: &Path) -> Option<u32> {

@@ -11,9 +11,13 @@ use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeRe
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Suspect, Unknown};
 use crate::verdict::{Advice, Reason};
-use crate::volume::Mode;
+use crate::volume::{Mode, VolumeSpec};
 
-fn nfs(name: &str) -> crate::volume::VolumeSpec {
+fn sshfs(name: &str) -> VolumeSpec {
+    spec(name, "fuse.sshfs", &alloc::format!("host:/{name}"), Mode::Observe)
+}
+
+fn nfs(name: &str) -> VolumeSpec {
     spec(name, "nfs4", &alloc::format!("filer:/{name}"), Mode::Observe)
 }
 
@@ -55,7 +59,7 @@ fn a_hint_brings_a_look_at_once_and_both_together_a_fall() {
 
 #[test]
 fn a_superblock_to_which_something_happened_is_looked_at_at_once() {
-    let mut world = World::healthy(vec![nfs("a")]);
+    let mut world = World::healthy(vec![sshfs("a")]);
     world.run(seconds(2));
     world.answer("a", fails(107));
     let before = world.now;
@@ -114,7 +118,7 @@ fn without_evidence_of_the_kernel_failures_must_repeat() {
 
 #[test]
 fn a_dead_daemon_needs_one_look() {
-    let mut world = World::healthy(vec![nfs("a")]);
+    let mut world = World::healthy(vec![sshfs("a")]);
     world.answer("a", fails(107));
     world.feed(Input::ProbeNow(VolumeId::new("a")));
     world.run(millis(2));
