@@ -153,10 +153,7 @@ impl Store {
 
     /// Waits until all that was to be kept is on disk. `false`: some of it is not, and stays in memory.
     pub async fn is_kept(&self) -> bool {
-        match tokio::time::timeout(PATIENCE, self.writer.done()).await {
-            Ok(is_kept) => is_kept,
-            Err(_) => false,
-        }
+        tokio::time::timeout(PATIENCE, self.writer.done()).await.unwrap_or_default()
     }
 
     /// What could not be read or written since the start.

@@ -7,6 +7,7 @@ pub mod bindfs;
 pub mod case;
 pub mod fuse_fs;
 pub mod http;
+pub mod json;
 pub mod loop_dev;
 pub mod matrix;
 pub mod mnt_ns;

@@ -129,8 +129,9 @@ impl Round {
             for (volume, memory) in left {
                 pending.volumes.entry(volume).or_insert(memory);
             }
-            drop(pending);
-            std::thread::sleep(PAUSE);
+            // Whoever waits for the disk ends the pause.
+            let rests = |pending: &mut Pending| pending.waiting.is_empty() && !pending.is_over;
+            drop(self.shared.changed.wait_timeout_while(pending, PAUSE, rests));
         }
     }
 

@@ -10,6 +10,7 @@ use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, has_reason};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
+use integration_tests::harness::json::part;
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::wait::wait_for_some;
 use nix::errno::Errno;
@@ -81,8 +82,8 @@ fn told_once(bench: &mut Bench) -> Result<()> {
     agent.wait_state("v", "healthy")?;
     injector.set(&Mode::fail_all(Errno::ESTALE))?;
     agent.wait_degraded("v", "stale")?;
-    wait_stored(&setup, "v", |file| file["trouble"]["reason"] == "stale")?;
-    let before = view(&agent, "v")?["since"].clone();
+    wait_stored(&setup, "v", |file| part(file, "/trouble/reason") == "stale")?;
+    let before = part(&view(&agent, "v")?, "/since").clone();
     agent.kill()?;
 
     let setup = Setup { name: "again".to_owned(), ..setup };
@@ -92,14 +93,17 @@ fn told_once(bench: &mut Bench) -> Result<()> {
     let now = view(&agent, "v")?;
     // To the second: the two clocks are paired anew in each run.
     let second = |time: &Value| time.as_str().and_then(|text| text.get(..17)).map(str::to_owned);
-    ensure!(second(&now["since"]) == second(&before) || near(&now["since"], &before), "{before} {now}");
-    ensure!(now["history"] == Value::Array(Vec::new()), "told again: {now}");
+    ensure!(
+        second(part(&now, "/since")) == second(&before) || near(part(&now, "/since"), &before),
+        "{before} {now}"
+    );
+    ensure!(*part(&now, "/history") == Value::Array(Vec::new()), "told again: {now}");
     ensure!(!agent.log()?.contains("Volume is sick"), "logged again: {}", agent.log()?);
     ensure!(scrape.value("mountie_detection_seconds_count", &[])? == 0.0, "a detection without evidence");
 
     injector.set(&Mode::Ok)?;
     agent.wait_state("v", "healthy")?;
-    wait_stored(&setup, "v", |file| file["trouble"].is_null())
+    wait_stored(&setup, "v", |file| part(file, "/trouble").is_null())
 }
 
 /// The same moment but for what pairing two clocks costs, where that crosses a whole second.
@@ -121,7 +125,7 @@ fn refused_after(bench: &mut Bench) -> Result<()> {
     let agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("readable", "healthy")?;
     agent.wait_scrape("never is inaccessible", |scrape| has_reason(scrape, "never", "inaccessible"))?;
-    wait_stored(&setup, "readable", |file| file["wasReadable"] == true)?;
+    wait_stored(&setup, "readable", |file| part(file, "/wasReadable") == true)?;
     agent.kill()?;
     readable.set(&Mode::fail_all(Errno::EACCES))?;
 
@@ -160,14 +164,17 @@ fn killed_at_any_moment(bench: &mut Bench) -> Result<()> {
     let agent = Agent::start_with(bench, &setup)?;
     // Not yet believed: each fall has doubled the settle time.
     agent.wait_state("v", "probation")?;
-    ensure!(view(&agent, "v")?["falls"].as_u64().is_some_and(|falls| falls >= 3), "falls are forgotten");
+    ensure!(
+        part(&view(&agent, "v")?, "/falls").as_u64().is_some_and(|falls| falls >= 3),
+        "falls are forgotten"
+    );
     agent.wait_scrape("it flaps", |scrape| has_reason(scrape, "v", "flapping")).map(drop)
 }
 
 /// What is there can be read as a whole.
 fn whole(setup: &Setup) -> Result<()> {
     let file = stored(setup, "v")?;
-    ensure!(file["apiVersion"] == "mountie/v1" && file["volume"] == "v", "{file}");
+    ensure!(part(&file, "/apiVersion") == "mountie/v1" && part(&file, "/volume") == "v", "{file}");
     let names = fs::read_dir(setup.state_dir.join("volumes")).context("no directory")?.flatten();
     let is_bad = |path: &Path| path.to_string_lossy().contains(".bad-");
     ensure!(!names.map(|entry| entry.path()).any(|path| is_bad(&path)), "a file was set aside");
@@ -181,7 +188,7 @@ fn spoilt(bench: &mut Bench) -> Result<()> {
     for (name, injector) in [("a", &a), ("b", &b)] {
         injector.set(&Mode::fail_all(Errno::ESTALE))?;
         agent.wait_degraded(name, "stale")?;
-        wait_stored(&setup, name, |file| file["trouble"]["reason"] == "stale")?;
+        wait_stored(&setup, name, |file| part(file, "/trouble/reason") == "stale")?;
     }
     agent.kill()?;
     fs::write(file_of(&setup, "a"), "{ \"apiVersion\": \"moun").context("cannot spoil the file")?;
@@ -190,7 +197,10 @@ fn spoilt(bench: &mut Bench) -> Result<()> {
     agent.wait_degraded("a", "stale")?;
     agent.wait_degraded("b", "stale")?;
     let (a, b) = (view(&agent, "a")?, view(&agent, "b")?);
-    ensure!(a["history"] != b["history"] && b["history"] == Value::Array(Vec::new()), "{a} {b}");
+    ensure!(
+        part(&a, "/history") != part(&b, "/history") && *part(&b, "/history") == Value::Array(Vec::new()),
+        "{a} {b}"
+    );
     ensure!(agent.log()?.contains("only that volume's past is lost"), "{}", agent.log()?);
     ensure!(agent.scrape()?.value("mountie_state_persist_errors_total", &[])? == 1.0);
     Ok(())

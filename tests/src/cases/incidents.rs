@@ -7,6 +7,7 @@ use integration_tests::harness::agent::{Agent, Volume, is_in_state};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
+use integration_tests::harness::json::part;
 use integration_tests::harness::mnt_ns::bind;
 use integration_tests::harness::needs::Need;
 use nix::errno::Errno;
@@ -47,9 +48,10 @@ fn one_daemon(bench: &mut Bench) -> Result<()> {
         Ok(sick && open(scrape)? == 1.0)
     })?;
     let list: Value = serde_json::from_str(&agent.get("/api/v1/incidents")?.body)?;
-    let incident = &list["incidents"][0];
-    let names: Vec<_> = incident["volumes"].as_array().into_iter().flatten().map(|m| &m["volume"]).collect();
-    ensure!(incident["kind"] == "daemon" && names.len() == 2, "{list}");
+    let incident = part(&list, "/incidents/0");
+    let names: Vec<_> =
+        part(incident, "/volumes").as_array().into_iter().flatten().map(|m| part(m, "/volume")).collect();
+    ensure!(part(incident, "/kind") == "daemon" && names.len() == 2, "{list}");
     ensure!(names.contains(&&Value::from("a")) && names.contains(&&Value::from("b")), "{list}");
 
     let status = String::from_utf8(agent.command(&["status"])?.stdout)?;
@@ -67,7 +69,7 @@ fn one_daemon(bench: &mut Bench) -> Result<()> {
     ensure!(told("Volumes do not fail together any more") == 1, "{log}");
     let events: Value = serde_json::from_str(&agent.get("/api/v1/events")?.body)?;
     let kinds: Vec<_> =
-        events["events"].as_array().into_iter().flatten().map(|event| &event["kind"]).collect();
+        part(&events, "/events").as_array().into_iter().flatten().map(|event| part(event, "/kind")).collect();
     for kind in ["incident_began", "incident_ended"] {
         ensure!(kinds.iter().filter(|found| ***found == kind).count() == 1, "{events}");
     }

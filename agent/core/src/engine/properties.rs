@@ -166,19 +166,19 @@ fn carry_out(world: &mut World, act: Act) {
             stage: alloc::format!("/run/mountie/stage/{plan}").as_str().into(),
             old: Some(device(10)),
         }])),
-        act @ (Act::Restart | Act::Reboot | Act::Acknowledge(_) | Act::Daemons(..) | Act::Devices(..)) => {
-            carry_out_rare(world, act);
-        }
         Act::Stray(name) => {
             let path = alloc::format!("/run/mountie/stage/{name}");
             world.mounts.push(mount(5000 + u32::try_from(name).unwrap(), 99, &path, "nfs4", "filer:/a"));
             world.table();
         }
+        other @ (Act::Restart | Act::Reboot | Act::Acknowledge(_) | Act::Daemons(..) | Act::Devices(..)) => {
+            from_outside(world, &other);
+        }
     }
 }
 
-/// What happens now and then: another run, another boot, a person, news of what lies below.
-fn carry_out_rare(world: &mut World, act: Act) {
+/// What comes from the agent's own life, from people, and from below.
+fn from_outside(world: &mut World, act: &Act) {
     match act {
         Act::Restart => {
             world.restart();
@@ -188,16 +188,16 @@ fn carry_out_rare(world: &mut World, act: Act) {
             world.reboot(Monotonic::from_nanos(30_000_000_000));
             world.table();
         }
-        Act::Acknowledge(volume) => drop(world.acknowledge(NAMES[volume])),
+        Act::Acknowledge(volume) => drop(world.acknowledge(NAMES[*volume])),
         Act::Daemons(minor, pid) => {
-            let daemon = Daemon { pid, comm: "sshfs".into() };
-            world.feed(Input::Daemons([(device(minor), daemon)].into()));
+            let daemon = Daemon { pid: *pid, comm: "sshfs".into() };
+            world.feed(Input::Daemons([(device(*minor), daemon)].into()));
         }
         Act::Devices(minor, below) => {
-            let below = Device { number: device(below), name: "sda".into() };
-            world.feed(Input::Devices([(device(minor), vec![below])].into()));
+            let below = Device { number: device(*below), name: "sda".into() };
+            world.feed(Input::Devices([(device(*minor), vec![below])].into()));
         }
-        _ => {}
+        other => unreachable!("{other:?}"),
     }
 }
 
