@@ -89,7 +89,7 @@ impl Volume {
             unique: shown.unique(),
             since: evidence.since,
             was_rw: evidence.table.was_rw,
-            storage_errors: self.readonly_by_storage(),
+            storage_errors: evidence.table.ro && self.readonly_by_storage(),
             shutdown: evidence.shutdown,
             loss: evidence.lost.clone(),
         })
