@@ -65,7 +65,6 @@ const GENERIC: &[(libc::c_long, &str)] = names! {
     SYS_ftruncate "ftruncate",
     SYS_fchmod "fchmod",
     SYS_fchmodat "fchmodat",
-    SYS_fchmodat2 "fchmodat2",
     SYS_fchown "fchown",
     SYS_fchownat "fchownat",
     SYS_utimensat "utimensat",
@@ -81,8 +80,9 @@ const GENERIC: &[(libc::c_long, &str)] = names! {
     SYS_renameat "renameat",
 };
 
-/// Calls that the C library has no names for yet.
+/// Calls that the C library has no names for on every architecture.
 const NEW: &[(libc::c_long, &str)] = &[
+    (syscalls::SYS_FCHMODAT2, "fchmodat2"),
     (syscalls::SYS_SETXATTRAT, "setxattrat"),
     (syscalls::SYS_GETXATTRAT, "getxattrat"),
     (syscalls::SYS_LISTXATTRAT, "listxattrat"),

@@ -8,10 +8,12 @@
 
 use agent_common::settings::{NO_ARGUMENT, SyscallRow, kind, op};
 
-// Calls that the C library has no names for yet. Since 424 every architecture has the same numbers.
+// Calls that the C library has no names for on every architecture. Since 424 every architecture has the same numbers.
 //
-// kernel: scripts/syscall.tbl and arch/x86/entry/syscalls/syscall_64.tbl; `*xattrat` since 6.13, `file_*attr` since
+// kernel: scripts/syscall.tbl and arch/x86/entry/syscalls/syscall_64.tbl; `fchmodat2` since 6.6, `*xattrat` since 6.13, `file_*attr` since
 // 6.17.
+/// `fchmodat2`
+pub(in crate::sensor) const SYS_FCHMODAT2: libc::c_long = 452;
 /// `setxattrat`
 pub(in crate::sensor) const SYS_SETXATTRAT: libc::c_long = 463;
 /// `getxattrat`
@@ -121,7 +123,7 @@ const GENERIC: &[Numbered] = &[
     (libc::SYS_ftruncate, descriptor(op::CHANGE, 0)),
     (libc::SYS_fchmod, descriptor(op::CHANGE, 0)),
     (libc::SYS_fchmodat, name_at(op::CHANGE, 0, 1)),
-    (libc::SYS_fchmodat2, name_at(op::CHANGE, 0, 1)),
+    (SYS_FCHMODAT2, name_at(op::CHANGE, 0, 1)),
     (libc::SYS_fchown, descriptor(op::CHANGE, 0)),
     (libc::SYS_fchownat, name_at(op::CHANGE, 0, 1)),
     (libc::SYS_utimensat, name_at(op::CHANGE, 0, 1)),
