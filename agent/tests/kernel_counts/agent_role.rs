@@ -80,6 +80,16 @@ impl Role {
                 });
                 self.apply()
             }
+            ["track_roots", major, minor, mountpoint, roots] => {
+                let superblock =
+                    SuperblockId { major: major.parse().unwrap(), minor: minor.parse().unwrap() };
+                self.tracked.extend(roots.split(',').map(|root| Tracked {
+                    superblock,
+                    root_inode: Some(root.parse().unwrap()),
+                    mountpoint: BytePath::from(*mountpoint),
+                }));
+                self.apply()
+            }
             ["shadow", mountpoint] => {
                 self.shadows.push(BytePath::from(*mountpoint));
                 self.apply()

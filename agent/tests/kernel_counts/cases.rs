@@ -26,6 +26,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("names_of_other_mount_namespaces_are_placed", other_mount_namespace),
     ("write_back_errors_and_failed_fsync_are_counted", write_back),
     ("a_full_map_of_counters_is_told_and_costs_only_what_has_no_counter", crate::full::counters),
+    ("binds_that_are_no_volumes_never_fill_the_map_of_counters", crate::full::binds_of_nobody),
     ("what_two_tasks_on_one_processor_hide_from_one_another_is_told", crate::skipped::one_processor),
     ("failed_completions_of_io_uring_are_counted_once", completions::io_uring),
     ("failed_completions_of_aio_are_counted_once", completions::aio),

@@ -1,7 +1,7 @@
 //! More kinds of failures than the map of counters has room for.
 
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_common::settings::MAX_COUNTERS;
 use nix::errno::Errno;
@@ -19,27 +19,51 @@ const WAYS: u64 = 4;
 /// Room for counters.
 const ROOM: u64 = MAX_COUNTERS as u64;
 
-/// What has a counter is counted on, what has none is told as lost, and nothing is both. When the volume is watched no
-/// more, its counters make room.
-pub(crate) fn counters(family: &str) -> Verdict {
-    let stage = Stage::enter();
+fn volume_of_many_roots(stage: &Stage) -> (PathBuf, Vec<PathBuf>) {
     let volume = stage.volume("volume", "size=64m,nr_inodes=20k");
-    let other = stage.volume("other", "size=64k");
-    for number in 0..ROOTS {
-        let root = volume.join(format!("d{number}"));
-        std::fs::create_dir(&root).unwrap();
+    let roots: Vec<PathBuf> = (0..ROOTS).map(|number| volume.join(format!("d{number}"))).collect();
+    for root in &roots {
+        std::fs::create_dir(root).unwrap();
         mkfifo(&root.join("pipe"), Mode::S_IRWXU).unwrap();
     }
     make_read_only(&volume);
-    make_read_only(&other);
+    (volume, roots)
+}
+
+/// Whoever may mount can show a thousand directories by binds of his own. They are no volumes: all of them together
+/// have one counter for each way to fail, and nobody else's finds no room.
+pub(crate) fn binds_of_nobody(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let (volume, roots) = volume_of_many_roots(&stage);
     let place = stage.root.join("place");
     std::fs::create_dir(&place).unwrap();
     let mut agent = agent_or_skip!(&[], family);
     agent.track(&volume);
+    for root in &roots {
+        fail_below(root, &place);
+    }
+    let (counted, _) = settle(&mut agent, &volume, ROOTS * WAYS, 0);
+    assert_eq!(counted, ROOTS * WAYS);
+    let told = agent.tell("source");
+    assert!(!told.contains("the map of counters is full"), "{told}");
+    agent.finish();
+    Verdict::Passed
+}
 
-    let root = |number: u64| volume.join(format!("d{number}"));
-    for number in 0..ROOTS {
-        fail_below(&root(number), &place);
+/// What has a counter is counted on, what has none is told as lost, and nothing is both. When the volume is watched no
+/// more, its counters make room.
+pub(crate) fn counters(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let (volume, roots) = volume_of_many_roots(&stage);
+    let other = stage.volume("other", "size=64k");
+    make_read_only(&other);
+    let place = stage.root.join("place");
+    std::fs::create_dir(&place).unwrap();
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track_roots(&roots, &place);
+
+    for root in &roots {
+        fail_below(root, &place);
     }
     // Records find no room in such a storm either, and are among the lost; counters are not.
     let without_counter = ROOTS * WAYS - ROOM;
@@ -50,12 +74,12 @@ pub(crate) fn counters(family: &str) -> Verdict {
 
     // The first ones have counters, which go on. What the storm has lost is told before the second time.
     for turn in 1..=2 {
-        fail_below(&root(0), &place);
+        fail_below(roots.first().unwrap(), &place);
         assert_eq!(settle(&mut agent, &volume, ROOM + turn * WAYS, 0).0, ROOM + turn * WAYS);
     }
     // The last ones have none.
     let (counted, lost) = settle(&mut agent, &volume, 0, 0);
-    fail_below(&root(ROOTS - 1), &place);
+    fail_below(roots.last().unwrap(), &place);
     assert_eq!(settle(&mut agent, &volume, counted, lost + WAYS), (counted, lost + WAYS));
 
     // Another volume has counters once the first one has none any more.

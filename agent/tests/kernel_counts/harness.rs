@@ -131,6 +131,15 @@ impl Agent {
         self.tell(&format!("track {major} {minor} {root} {}", place.display()))
     }
 
+    /// Tracks directories of one superblock as the roots of volumes, all of which are shown at one place in turn.
+    pub(crate) fn track_roots(&mut self, roots: &[PathBuf], place: &Path) {
+        let inode = |root: &PathBuf| std::fs::metadata(root).unwrap().st_ino().to_string();
+        let inodes: Vec<String> = roots.iter().map(inode).collect();
+        let (major, minor) = device(roots.first().unwrap());
+        let command = format!("track_roots {major} {minor} {} {}", place.display(), inodes.join(","));
+        assert_eq!(self.tell(&command), "Running");
+    }
+
     /// All totals, once the one of `key` has come to `count` or time is up.
     pub(crate) fn totals(&mut self, key: &str, count: u64) -> BTreeMap<String, u64> {
         let answer = self.tell(&format!("await {key} {count}"));
