@@ -137,6 +137,20 @@ impl Console<'_> {
         written.map_err(|source| ClientError::Output { source })
     }
 
+    /// Prints an answer: as the API has it, or as text for people.
+    fn show<T: serde::Serialize>(
+        &mut self,
+        answer: &T,
+        output: Output,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), ClientError> {
+        let shown = match output {
+            Output::Json => status::json(answer),
+            Output::Table | Output::Wide => text(answer),
+        };
+        self.print(&shown)
+    }
+
     fn complain(&mut self, text: &dyn std::fmt::Display) {
         // There is nowhere to report that reporting failed.
         let _ = writeln!(self.err, "mountie: {text}");

@@ -8,18 +8,21 @@ mod report;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
+use crate::built;
 use crate::command::{cargo, must, root, step};
+use crate::quietly::quiet;
 
 /// In the environment of a build: this program is the compiler.
 const COMPILES: &str = "MOUNTIE_COVERAGE";
 
-/// The packages whose unit tests are run.
-const PACKAGES: [&str; 2] = ["agent-core", "agent"];
+/// The packages whose unit tests are run: the name, that of the library, and the folder.
+const PACKAGES: [(&str, &str, &str); 2] =
+    [("agent-core", "agent_core", "agent/core"), ("agent", "agent", "agent")];
 
 /// When this program stands in for the compiler: the end of that.
 pub(crate) fn compile() -> Option<ExitCode> {
@@ -50,10 +53,8 @@ pub(crate) fn run() -> Result<()> {
 
     step("building the unit tests for coverage");
     let binaries = build(&profiles)?;
-    for binary in &binaries {
+    for (binary, (_, _, package)) in binaries.iter().zip(PACKAGES) {
         step(&format!("running {}", binary.display()));
-        let package =
-            if binary.display().to_string().contains("agent_core") { "agent/core" } else { "agent" };
         let mut tests = Command::new(binary);
         // As cargo runs them.
         tests.arg("--quiet").current_dir(root().join(package));
@@ -74,26 +75,19 @@ fn profile(folder: &Path) -> PathBuf {
     folder.join("%p-%m.profraw")
 }
 
-/// The test binaries.
+/// The test binaries, in the order of the packages.
 fn build(profiles: &Path) -> Result<Vec<PathBuf>> {
     let this_program = std::env::current_exe().context("cannot find this program")?;
     let mut build = cargo();
-    build.args(["test", "--no-run", "--lib", "--message-format=json-render-diagnostics"]);
-    build.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    build.args(["test", "--lib"]);
+    build.args(PACKAGES.iter().flat_map(|(package, ..)| ["--package", package]));
     // Programs that run while building count, too; not into the working directory.
     build.env("RUSTC_WORKSPACE_WRAPPER", this_program).env(COMPILES, "1").env(PROFILE, profile(profiles));
-    let output = build.stderr(Stdio::inherit()).output().context("failed to start cargo")?;
-    if !output.status.success() {
-        bail!("the tests do not build for coverage");
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let executable = |message: Value| message.get("executable")?.as_str().map(PathBuf::from);
-    let binaries: Vec<PathBuf> = messages.filter_map(executable).collect();
-    if binaries.len() != PACKAGES.len() {
-        bail!("cargo built {binaries:?}, which is not one test binary for each of {PACKAGES:?}");
-    }
-    Ok(binaries)
+    let mut built = built::tests(&mut build)?;
+    let binary = |(package, library, _)| {
+        built.remove(library).with_context(|| format!("cargo built no unit tests of {package}"))
+    };
+    PACKAGES.into_iter().map(binary).collect()
 }
 
 /// What was run, by file, as `llvm-cov` tells it.
@@ -103,11 +97,7 @@ fn export(tools: &Tools, merged: &Path, binaries: &[PathBuf]) -> Result<Value> {
     for binary in binaries {
         export.arg("--object").arg(binary);
     }
-    let output = export.stderr(Stdio::inherit()).output().context("failed to start llvm-cov")?;
-    if !output.status.success() {
-        bail!("llvm-cov ended with {}", output.status);
-    }
-    serde_json::from_slice(&output.stdout).context("llvm-cov prints no JSON")
+    serde_json::from_str(&quiet(&mut export)?).context("llvm-cov prints no JSON")
 }
 
 /// LLVM's tools, which must be as new as the compiler's own LLVM.
@@ -119,10 +109,7 @@ struct Tools {
 impl Tools {
     fn find() -> Result<Self> {
         let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"));
-        let ask = |words: &[&str]| -> Result<String> {
-            let output = Command::new(&compiler).args(words).output().context("failed to start rustc")?;
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        };
+        let ask = |words: &[&str]| quiet(Command::new(&compiler).args(words));
         let version = ask(&["--version", "--verbose"])?;
         let field = |name: &str| version.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let host = field("host:").context("rustc does not tell its host")?;

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod agent;
 mod apt;
 mod bench;
+mod built;
 mod ci;
 mod command;
 mod coverage;

@@ -382,9 +382,9 @@ impl Engine {
         volume.stand_behind(superblock.and_then(|superblock| self.probing.stuck_since(superblock)), now);
         let first = outputs.len();
         outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
+        // Before the repair: that makes nothing sick, and nothing well.
         self.correlate(id, now);
         self.consider_repair(id, now, outputs);
-        self.correlate(id, now);
         self.name_incident(outputs.iter_mut().skip(first));
         self.consider_probe(id, now, outputs);
         self.remember(id, outputs);

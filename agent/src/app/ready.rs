@@ -17,8 +17,8 @@ impl Ready {
     }
 }
 
-/// Whether somebody will look and has not: a volume in any state but `unknown` was looked at, unless that is memory, and where a look hangs
-/// on the superblock that is all that looking will say.
+/// Whether somebody will look and has not: a volume in any state but `unknown` was looked at, unless that is memory.
+/// Where a look hangs on the superblock that is all that looking will say.
 fn waits_for_a_look(volume: &VolumeStatus) -> bool {
     (volume.condition.state == HealthState::Unknown || volume.condition.is_recalled)
         && volume.last_probe.is_none()

@@ -5,7 +5,7 @@ use std::path::Path;
 use hyper::{Method, StatusCode};
 
 use super::table::clean;
-use super::{ClientError, Console, Output, http, status};
+use super::{ClientError, Console, Output, http};
 use crate::exit_code::ExitCode;
 use crate::export::percent::PercentEncoded;
 use crate::export::view::AckAnswer;
@@ -25,12 +25,7 @@ async fn ask_and_print(
     let path = format!("/api/v1/ack/{}", PercentEncoded(volume));
     let limits = (http::WITHIN, [StatusCode::CONFLICT].as_slice());
     let (_, answer): (_, AckAnswer) = http::ask_json(socket, (Method::POST, &path), limits).await?;
-    let text = match output {
-        Output::Json => status::json(&answer),
-        Output::Table | Output::Wide => {
-            format!("{}\n", clean(&format!("{}: {}", answer.volume, answer.message)))
-        }
-    };
-    console.print(&text)?;
+    let text = |answer: &AckAnswer| format!("{}\n", clean(&format!("{}: {}", answer.volume, answer.message)));
+    console.show(&answer, output, text)?;
     Ok(if answer.acknowledged { ExitCode::Ok } else { ExitCode::FoundSick })
 }

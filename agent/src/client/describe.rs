@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::table::clean;
-use super::{ClientError, Console, Output, age, http, status};
+use super::{ClientError, Console, Output, age, http};
 use crate::exit_code::ExitCode;
 use crate::export::percent::PercentEncoded;
 use crate::export::timestamp::Timestamp;
@@ -26,11 +26,7 @@ async fn ask_and_print(
 ) -> Result<ExitCode, ClientError> {
     let path = format!("/api/v1/volumes/{}", PercentEncoded(volume));
     let (_, answer): (_, VolumeAnswer) = http::get_json(socket, &path, (http::WITHIN, &[])).await?;
-    let text = match output {
-        Output::Json => status::json(&answer),
-        Output::Table | Output::Wide => render(&answer),
-    };
-    console.print(&text)?;
+    console.show(&answer, output, render)?;
     Ok(if answer.volume.sick { ExitCode::FoundSick } else { ExitCode::Ok })
 }
 

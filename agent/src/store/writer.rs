@@ -52,6 +52,13 @@ impl Shared {
         // It is whole after every statement.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits for so long. Whoever waits for the disk ends it.
+    fn rest<'a>(&self, pending: MutexGuard<'a, Pending>, time: Duration) -> MutexGuard<'a, Pending> {
+        let rests = |pending: &mut Pending| pending.waiting.is_empty() && !pending.is_over;
+        let rested = self.changed.wait_timeout_while(pending, time, rests);
+        rested.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 impl Writer {
@@ -87,9 +94,7 @@ impl Writer {
         self.wait(told);
         done.await.unwrap_or(false)
     }
-}
 
-impl Writer {
     fn wait(&self, told: oneshot::Sender<bool>) {
         let mut pending = self.shared.lock();
         if !pending.is_gone {
@@ -129,9 +134,7 @@ impl Round {
             for (volume, memory) in left {
                 pending.volumes.entry(volume).or_insert(memory);
             }
-            // Whoever waits for the disk ends the pause.
-            let rests = |pending: &mut Pending| pending.waiting.is_empty() && !pending.is_over;
-            drop(self.shared.changed.wait_timeout_while(pending, PAUSE, rests));
+            drop(self.shared.rest(pending, PAUSE));
         }
     }
 
@@ -140,13 +143,7 @@ impl Round {
         let mut pending = self.shared.lock();
         // What failed is not tried again at once, unless somebody waits for it.
         if let Some(time) = failed {
-            let rests = |pending: &mut Pending| pending.waiting.is_empty() && !pending.is_over;
-            let (woken, _) = self
-                .shared
-                .changed
-                .wait_timeout_while(pending, time, rests)
-                .unwrap_or_else(PoisonError::into_inner);
-            pending = woken;
+            pending = self.shared.rest(pending, time);
             if pending.is_over {
                 return None;
             }

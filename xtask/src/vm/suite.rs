@@ -1,17 +1,16 @@
 //! What is run in each guest: the project's own tests, each part in a guest of its own, so that one that brings
 //! its kernel down costs only itself.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::agent::Profile;
+use crate::built;
 use crate::command::{cargo, must, step};
 
 use super::Family;
@@ -292,15 +291,10 @@ pub(super) fn build(into: &Path) -> Result<()> {
     let agent = crate::agent::build(Profile::Guest)?;
     step("building the tests that run in the guests");
     let mut list = cargo();
-    list.args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
-    list.args(["--profile", Profile::Guest.name()]);
+    list.args(["test", "--profile", Profile::Guest.name()]);
     list.args(["--package", "integration-tests", "--test", "cases"]);
     list.args(["--package", "agent", "--test", "kernel_counts", "--test", "swap"]);
-    let output = list.stderr(Stdio::inherit()).output().context("failed to start cargo")?;
-    if !output.status.success() {
-        bail!("the tests do not build");
-    }
-    let mut binaries = executables(&String::from_utf8_lossy(&output.stdout));
+    let mut binaries = built::tests(&mut list)?;
     binaries.insert("mountie".to_owned(), agent);
     fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
     for name in ["mountie"].into_iter().chain(PARTS.iter().map(|part| part.program)) {
@@ -313,18 +307,6 @@ pub(super) fn build(into: &Path) -> Result<()> {
 /// A copy without debug information: the guest reads it through a slow share.
 fn strip(binary: &Path, to: &Path) -> Result<()> {
     must(Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(binary))
-}
-
-/// The executables in the messages of cargo, by the names of their targets.
-fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter_map(|message| {
-            let name = message.pointer("/target/name")?.as_str()?.to_owned();
-            Some((name, PathBuf::from(message.get("executable")?.as_str()?)))
-        })
-        .collect()
 }
 
 /// How many tests of a binary passed, failed and were skipped, as a few words.
@@ -396,16 +378,6 @@ mod tests {
         assert_eq!((wanted("faults::nfs", Some("smb")), wanted("cases", Some("programs"))), (None, None));
         assert_eq!(wanted("kernel_counts", Some("counts")), Some(None));
         assert_eq!((wanted("cases", None), wanted("cases", Some("cases"))), (None, Some(None)));
-    }
-
-    #[test]
-    fn executables_are_found_in_cargos_messages() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"agent"},"executable":null}
-not json
-{"reason":"compiler-artifact","target":{"name":"swap"},"executable":"/t/swap-1"}
-"#;
-        let found = executables(messages);
-        assert_eq!(found, BTreeMap::from([("swap".to_owned(), PathBuf::from("/t/swap-1"))]));
     }
 
     #[test]

@@ -44,19 +44,10 @@ impl Volume {
         causes
     }
 
-    fn fstype(&self) -> Option<&str> {
-        let shown = self.shown.as_ref().map(|shown| shown.fstype.as_str());
-        shown.or(self.spec.as_ref().and_then(|spec| spec.fstype.as_deref()))
-    }
-
     /// The server by its name, and by its address where the table tells it: it may have several names.
     fn servers(&self) -> Vec<Cause> {
-        let shown = self.shown.as_ref();
-        let source = shown
-            .map(|shown| shown.source.as_slice())
-            .or(self.spec.as_ref().and_then(|spec| spec.source.as_deref()));
-        let name = source.and_then(server_name);
-        let address = shown.and_then(|shown| shown.address.as_deref());
+        let name = self.source().and_then(server_name);
+        let address = self.shown.as_ref().and_then(|shown| shown.address.as_deref());
         let mut causes: Vec<Cause> = [name, address].into_iter().flatten().map(server).collect();
         causes.dedup();
         causes

@@ -13,16 +13,12 @@ impl Engine {
     /// One volume, as it is shown.
     pub(super) fn status(&self, volume: &Volume) -> VolumeStatus {
         let (shown, spec) = (volume.shown.as_ref(), volume.spec.as_ref());
-        let fstype =
-            shown.map(|shown| shown.fstype.as_str()).or(spec.and_then(|spec| spec.fstype.as_deref()));
-        let source =
-            shown.map(|shown| shown.source.as_slice()).or(spec.and_then(|spec| spec.source.as_deref()));
         VolumeStatus {
             id: volume.id.clone(),
             expected: spec.is_some(),
             mountpoint: volume.mountpoint.clone(),
-            fstype: fstype.map(String::from).unwrap_or_default(),
-            source: escape(source.unwrap_or_default()),
+            fstype: volume.fstype().map(String::from).unwrap_or_default(),
+            source: escape(volume.source().unwrap_or_default()),
             superblock: shown.map(|shown| shown.superblock),
             stack_depth: volume.depth,
             mode: volume.watch.mode,
@@ -49,9 +45,7 @@ impl Engine {
             history: volume.history.clone(),
         }
     }
-}
 
-impl Engine {
     /// Since when a probe has not come back: the volume's own, or one of another volume on the same superblock,
     /// which stands in the way.
     fn stuck_since(&self, volume: &Volume) -> Option<Monotonic> {

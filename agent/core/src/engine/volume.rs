@@ -262,6 +262,18 @@ impl Volume {
         self.begin_generation((first_probe, now), came_back)
     }
 
+    /// Its type: of what is mounted there, else of what should be.
+    pub(super) fn fstype(&self) -> Option<&str> {
+        let shown = self.shown.as_ref().map(|shown| shown.fstype.as_str());
+        shown.or(self.spec.as_ref().and_then(|spec| spec.fstype.as_deref()))
+    }
+
+    /// Its source, likewise.
+    pub(super) fn source(&self) -> Option<&[u8]> {
+        let shown = self.shown.as_ref().map(|shown| shown.source.as_slice());
+        shown.or(self.spec.as_ref().and_then(|spec| spec.source.as_deref()))
+    }
+
     /// Another superblock is there, and the table says the same of it as of the old one.
     pub(super) fn renew(&mut self, now: Monotonic) -> Option<Transition> {
         self.evidence.renew(now);

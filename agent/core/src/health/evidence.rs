@@ -273,7 +273,7 @@ impl Evidence {
     pub fn hint(&mut self, errors: &KernelErrors, span: Span) -> bool {
         let class = class_of(errors.errno, self.class);
         if errors.op == Op::Writeback && errors.at >= self.since {
-            self.lose(errors, span.now);
+            self.lose(errors, class, span.now);
         }
         let is_shutdown = errors.op == Op::Filesystem && errors.errno == ESHUTDOWN;
         // One shutdown is told more than once: by its record, and later by the counter.
@@ -322,8 +322,8 @@ impl Evidence {
 
     /// Takes a loss of dirty data. That a server has no room left, or one user no quota, is told and is no fault. A file
     /// system on a device of its own finds the room before the write succeeds: there it is the device that has none.
-    fn lose(&mut self, errors: &KernelErrors, now: Monotonic) {
-        match class_of(errors.errno, self.class) {
+    fn lose(&mut self, errors: &KernelErrors, class: Option<ErrnoClass>, now: Monotonic) {
+        match class {
             Some(ErrnoClass::Refused) => {}
             Some(ErrnoClass::Full) if errors.errno == EDQUOT || self.class != FsClass::Block => {
                 claims::take_loss(&mut self.claims, errors, now);

@@ -231,7 +231,7 @@ impl Reader {
 
     /// What has no room is told at the next look.
     fn tell_devices(&mut self) {
-        let devices = self.stacks.devices(Path::new("/sys"));
+        let devices = self.stacks.devices();
         if devices != self.told_devices
             && try_send(&self.events, SensorEvent::Devices(devices.clone()), &mut self.closed)
         {

@@ -23,7 +23,7 @@ struct Stack {
     /// What it was mounted from, where that had to be known.
     source: Option<Vec<u8>>,
     /// Nearest first.
-    devices: Vec<u32>,
+    devices: Vec<Device>,
 }
 
 /// What lies below the tracked superblocks, as it was when each was looked at last.
@@ -63,14 +63,9 @@ impl Stacks {
 
     /// The devices below each superblock, nearest first, with their names.
     #[must_use]
-    pub(super) fn devices(&self, sys: &Path) -> BTreeMap<SuperblockId, Vec<Device>> {
-        let named = |device: &u32| {
-            let number = SuperblockId::from_kernel(*device);
-            Device { number, name: name_of(sys, number) }
-        };
-        let below = |stack: &Stack| stack.devices.iter().map(named).collect();
+    pub(super) fn devices(&self) -> BTreeMap<SuperblockId, Vec<Device>> {
         let stacks = self.0.iter().filter(|(_, stack)| !stack.devices.is_empty());
-        stacks.map(|(superblock, stack)| (*superblock, below(stack))).collect()
+        stacks.map(|(superblock, stack)| (*superblock, stack.devices.clone())).collect()
     }
 
     /// The rows of the map: for every device the superblocks above it. A superblock whose own device it is is not
@@ -81,8 +76,8 @@ impl Stacks {
         let mut left_out = 0;
         for (superblock, stack) in &self.0 {
             let own = superblock.to_kernel();
-            for device in stack.devices.iter().filter(|device| **device != own) {
-                let row = rows.entry(*device).or_default();
+            for device in stack.devices.iter().filter(|device| device.number != *superblock) {
+                let row = rows.entry(device.number.to_kernel()).or_default();
                 if let Some(free) = row.superblocks.iter_mut().find(|place| **place == 0) {
                     *free = own;
                 } else {
@@ -94,7 +89,7 @@ impl Stacks {
     }
 }
 
-fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) -> Vec<u32> {
+fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) -> Vec<Device> {
     let mut found = Vec::new();
     if superblock.major == 0 {
         let folder = source.and_then(|source| btrfs::folder_of(sys, source));
@@ -105,13 +100,14 @@ fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) ->
         let number = format!("{}:{}", superblock.major, superblock.minor);
         follow(&sys.join("dev/block").join(number), DEEPEST, &mut found);
     }
-    found
+    let named = |number: SuperblockId| Device { number, name: name_of(sys, number) };
+    found.into_iter().map(named).collect()
 }
 
 /// Notes a device and all below it.
 ///
 /// kernel: `slaves` and `dev`, Documentation/ABI/testing/sysfs-block, since 2.6.16; `partition`, since 2.6.25.
-fn follow(device: &Path, depth: u32, found: &mut Vec<u32>) {
+fn follow(device: &Path, depth: u32, found: &mut Vec<SuperblockId>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     if found.len() >= MOST {
         return;
@@ -138,10 +134,10 @@ fn name_of(sys: &Path, number: SuperblockId) -> String {
     told.lines().find_map(|line| line.strip_prefix("DEVNAME=")).unwrap_or_default().to_owned()
 }
 
-fn number(file: &Path) -> Option<u32> {
+fn number(file: &Path) -> Option<SuperblockId> {
     let text = std::fs::read_to_string(file).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
-    Some(SuperblockId { major: major.parse().ok()?, minor: minor.parse().ok()? }.to_kernel())
+    Some(SuperblockId { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
