@@ -112,6 +112,7 @@ impl Role {
                 "done".to_owned()
             }
             ["source"] => self.source.clone(),
+            ["await_source", words @ ..] => self.wait_for_source(&words.join(" ")),
             ["state", program] => self.state(program),
             ["await", key, count] => self.wait_for(key, count.parse().unwrap()),
             _ => format!("what is {line:?}?"),
@@ -129,6 +130,15 @@ impl Role {
             }
         }
         "no answer".to_owned()
+    }
+
+    /// What is said of the source, once that has these words or some seconds have passed.
+    fn wait_for_source(&mut self, words: &str) -> String {
+        let end = clock::now() + patiently(Duration::from_secs(5));
+        while clock::now() < end && !self.source.contains(words) {
+            self.next();
+        }
+        self.source.clone()
     }
 
     /// What became of a program. One that waits for a module gets the time to see that it has come.

@@ -69,7 +69,8 @@ pub(crate) fn counters(family: &str) -> Verdict {
     let without_counter = ROOTS * WAYS - ROOM;
     let (counted, lost) = settle(&mut agent, &volume, ROOM, without_counter);
     assert!(counted == ROOM && lost >= without_counter, "{counted} counted, {lost} lost");
-    let told = agent.tell("source");
+    // It is said a moment after the loss is counted.
+    let told = agent.tell("await_source the map of counters is full");
     assert!(told.contains("the map of counters is full"), "{told}");
 
     // The first ones have counters, which go on. What the storm has lost is told before the second time.
