@@ -75,19 +75,9 @@ pub fn name(failure: &Failure, name: &Name, key: *const Key<NameBytes>) {
         let (to, from) = (&raw mut (*record).path, &raw const (*key).data);
         bpf_probe_read_kernel(to.cast(), NAME_BYTES as u32, from.cast());
         if RECORDS.output::<NameRecord>(&*record, 0).is_err() {
-            lose((bpf_get_current_pid_tgid() >> 32) as u32);
+            drop_one(dropped::RING);
         }
     }
-}
-
-/// Counts a name of this process as lost, as one beyond the budget is: no counter has its call.
-#[inline(always)]
-fn lose(tgid: u32) {
-    if let Some(window) = WINDOW.get_ptr_mut(tgid & (NAME_SHARES - 1)) {
-        // SAFETY: a checked pointer into this processor's own row.
-        unsafe { (*window).lost = (*window).lost.wrapping_add(1) };
-    }
-    drop_one(dropped::NAMES);
 }
 
 #[inline(always)]

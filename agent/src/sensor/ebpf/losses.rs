@@ -34,17 +34,19 @@ enum Told {
 fn text(cause: LossCause) -> String {
     match cause {
         LossCause::Counters => "failed calls are not counted: the map of counters is full".to_owned(),
-        LossCause::Ring => "records are lost: the ring buffer is full (counters are complete)".to_owned(),
+        LossCause::Ring => format!("records are lost: the ring buffer is full ({ONLY_NAMES})"),
         LossCause::Names => format!(
-            "failed calls on names are not counted: there are more than {NAMES_PER_INTERVAL} in {} ms of some \
-             processes, or more than the agent can look up",
+            "failed calls on names are not counted: processes send more than {NAMES_PER_INTERVAL} names in {} ms, or \
+             more than the agent can look up",
             RECORD_INTERVAL_NANOS / 1_000_000
         ),
-        LossCause::Agent => "records are lost: the agent is too slow (counters are complete)".to_owned(),
+        LossCause::Agent => format!("records are lost: the agent is too slow ({ONLY_NAMES})"),
         LossCause::Fanotify => "reports of file systems are lost".to_owned(),
     }
 }
 
+/// What a lost record costs: the kernel counts calls on descriptors itself, calls on names are counted here.
+const ONLY_NAMES: &str = "counters are complete but for calls on names";
 /// What it means that programs were skipped.
 const SKIPPED: &str = "failed calls may be missing: the kernel skips a program while another task is stopped in it on the \
                        same processor";

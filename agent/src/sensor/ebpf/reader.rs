@@ -246,7 +246,7 @@ impl Reader {
 
     /// Passes on what the ring buffer holds; whether there was anything.
     fn take_records(&mut self) -> bool {
-        let (mut any, mut lost) = (false, Lost::default());
+        let (mut any, mut lost, mut not_looked_up) = (false, 0, 0);
         for _ in 0..BATCH {
             let record = match self.records.next() {
                 Some(item) => decode(&item),
@@ -259,7 +259,7 @@ impl Reader {
                     Place::Tracked(key) => Some(observations::placed(&record.header, &record.who, &key)),
                     Place::Elsewhere => None,
                     Place::NotLookedUp => {
-                        lost.calls += 1;
+                        not_looked_up += 1;
                         None
                     }
                 },
@@ -269,19 +269,19 @@ impl Reader {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "Record skipped");
-                    lost.records += 1;
+                    lost += 1;
                     None
                 }
             };
-            if let Some(errors) = event {
-                // A record of a counter carries no count; one of a name carries its own.
-                let lost = if errors.count > 0 { &mut lost.calls } else { &mut lost.records };
-                *lost += u64::from(!try_send(&self.events, SensorEvent::Kernel(errors), &mut self.closed));
+            if let Some(errors) = event
+                && !self.send(SensorEvent::Kernel(errors))
+            {
+                lost += 1;
             }
         }
         let now = clock::now();
-        self.losses.ledger.add(LossCause::Names, lost.calls, now);
-        self.losses.ledger.add(LossCause::Agent, lost.records, now);
+        self.losses.ledger.add(LossCause::Names, not_looked_up, now);
+        self.losses.ledger.add(LossCause::Agent, lost, now);
         any
     }
 
@@ -337,15 +337,6 @@ impl Reader {
     fn send(&mut self, event: SensorEvent) -> bool {
         try_send(&self.events, event, &mut self.closed)
     }
-}
-
-/// What of one batch of records was lost.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lost {
-    /// Failed calls that no counter has.
-    calls: u64,
-    /// Records of counters.
-    records: u64,
 }
 
 /// A way to look below tracked superblocks.
