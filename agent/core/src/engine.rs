@@ -22,7 +22,7 @@ use crate::status::VolumeStatus;
 use crate::time::Monotonic;
 use crate::topology::MountTable;
 use crate::verdict::{HealthState, Reason};
-use crate::volume::Sentinel;
+use crate::volume::{ProbeUser, Sentinel};
 
 mod census;
 mod judging;
@@ -110,6 +110,10 @@ pub struct ProbeOrder {
     pub sentinel: Option<Sentinel>,
     /// Whether to write a file of the agent's own.
     pub write: bool,
+    /// As whom to look, where not as the agent.
+    pub user: Option<ProbeUser>,
+    /// Whether the mount lies on an automount trap, which no look may spring.
+    pub is_automount: bool,
     /// The whole probe must be done by then.
     pub deadline: Duration,
 }
@@ -266,7 +270,10 @@ impl Engine {
     fn probe_now(&mut self, id: VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
         match self.volumes.get_mut(&id) {
             Some(volume) => {
-                volume.probes.want(now);
+                // However many ask at the same time, one look answers them all: also one that is out.
+                if volume.probes.outstanding.is_none() {
+                    volume.probes.want(now);
+                }
                 self.touched.insert(id);
             }
             None => {

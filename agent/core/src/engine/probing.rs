@@ -21,7 +21,8 @@ struct Out {
     superblock: SuperblockId,
     volume: VolumeId,
     generation: Generation,
-    timed_out: bool,
+    /// It passed its deadline, and began then.
+    stuck_since: Option<Monotonic>,
 }
 
 /// All probes that are out, and who waits for them.
@@ -36,6 +37,11 @@ pub(super) struct Probing {
 impl Probing {
     fn is_busy(&self, superblock: SuperblockId) -> bool {
         self.busy.contains_key(&superblock)
+    }
+
+    /// Since when the probe that is out on a superblock has not come back.
+    pub(super) fn stuck_since(&self, superblock: SuperblockId) -> Option<Monotonic> {
+        self.busy.get(&superblock).and_then(|probe| self.out.get(probe)).and_then(|out| out.stuck_since)
     }
 
     fn wait(&mut self, superblock: SuperblockId, volume: &VolumeId) {
@@ -73,7 +79,8 @@ impl Volume {
     /// When a look is due; `None` while there is nothing to look at, or a plan is at work.
     pub(super) fn probe_due(&self) -> Option<Monotonic> {
         let can_look = self.is_watched() && self.presence == Some(Presence::Present) && self.plan.is_none();
-        let due = self.probes.due(&self.id, &self.watch, self.condition.state).filter(|_| can_look)?;
+        let rhythm = self.rhythm();
+        let due = self.probes.due(&self.id, &rhythm, self.condition.state).filter(|_| can_look)?;
         Some(self.hold_until.map_or(due, |until| due.max(until)))
     }
 
@@ -90,6 +97,8 @@ impl Volume {
             fstype: shown.fstype.clone(),
             sentinel: self.spec.as_ref().and_then(|spec| spec.sentinel.clone()),
             write: self.spec.as_ref().is_some_and(|spec| spec.write_probe),
+            user: self.watch.probe_as.clone(),
+            is_automount: self.automount.is_some(),
             deadline: self.watch.deadline,
         })
     }
@@ -131,7 +140,8 @@ impl Engine {
         let queue = superblock.and_then(|superblock| self.probing.waiting.get(&superblock));
         let is_queued = queue.is_some_and(|queue| queue.contains(id));
         let busy = superblock.and_then(|superblock| self.probing.busy.get(&superblock));
-        let is_hung = busy.and_then(|probe| self.probing.out.get(probe)).is_some_and(|out| out.timed_out);
+        let is_hung =
+            busy.and_then(|probe| self.probing.out.get(probe)).is_some_and(|out| out.stuck_since.is_some());
         (volume.probes.outstanding.is_some() || is_queued) && !is_hung
     }
 
@@ -151,7 +161,7 @@ impl Engine {
             self.probing.wait(superblock, id);
             return false;
         }
-        let out = Out { superblock, volume: id.clone(), generation: volume.generation, timed_out: false };
+        let out = Out { superblock, volume: id.clone(), generation: volume.generation, stuck_since: None };
         let probe = self.probing.begin(out);
         volume.probes.order(probe, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
@@ -161,14 +171,15 @@ impl Engine {
     /// Takes the answer of a probe.
     pub(super) fn take_probe(&mut self, report: &ProbeReport, now: Monotonic, outputs: &mut Vec<Output>) {
         let timed_out = matches!(report.result, ProbeResult::TimedOut { .. });
-        let Some(out) = self.probing.out.get_mut(&report.id).filter(|out| !(out.timed_out && timed_out))
+        let Some(out) =
+            self.probing.out.get_mut(&report.id).filter(|out| !(out.stuck_since.is_some() && timed_out))
         else {
             outputs
                 .push(note(&report.volume, format!("an answer to probe {}, which is not out", report.id.0)));
             return;
         };
         let out = if timed_out {
-            out.timed_out = true;
+            out.stuck_since = Some(report.started.min(now));
             out.clone()
         } else {
             match self.probing.end(report.id) {

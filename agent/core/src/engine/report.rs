@@ -31,7 +31,7 @@ impl Engine {
             claims: volume.evidence.claims.clone(),
             last_ok: volume.last_ok,
             last_probe: volume.last_probe.clone(),
-            stuck_since: volume.probes.stuck_since,
+            stuck_since: self.stuck_since(volume),
             probing: volume.probes.outstanding.is_some(),
             culprits: volume.culprits.clone(),
             blocked_count: volume.blocked.count,
@@ -43,6 +43,15 @@ impl Engine {
             next_attempt: next_attempt(volume, self.now),
             history: volume.history.clone(),
         }
+    }
+}
+
+impl Engine {
+    /// Since when a probe has not come back: the volume's own, or one of another volume on the same superblock,
+    /// which stands in the way.
+    fn stuck_since(&self, volume: &Volume) -> Option<Monotonic> {
+        let shown = volume.shown.as_ref().filter(|_| volume.is_watched());
+        volume.probes.stuck_since.or_else(|| self.probing.stuck_since(shown?.superblock))
     }
 }
 

@@ -112,7 +112,7 @@ impl Engine {
             if volume.spec.is_some() || present.contains(&volume.id) {
                 continue;
             }
-            let trap = table.visible_at(&volume.mountpoint).is_some_and(|top| top.fstype == "autofs");
+            let trap = table.is_trapped(&volume.mountpoint);
             if volume.vanish(trap, now) {
                 self.touched.insert(volume.id.clone());
                 self.track_changed = true;

@@ -3,6 +3,7 @@
 mod looks;
 mod places;
 mod repairs;
+mod schedule;
 mod settles;
 mod waits;
 pub(super) mod world;

@@ -7,7 +7,7 @@ use core::time::Duration;
 use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
 use crate::engine::census::Blocked;
-use crate::engine::pace::ProbeClock;
+use crate::engine::pace::{ProbeClock, Rhythm};
 use crate::errno::Errno;
 use crate::health::Event;
 use crate::health::evidence::Evidence;
@@ -19,6 +19,7 @@ use crate::remediation::Plan;
 use crate::remediation::budget::Budget;
 use crate::time::Monotonic;
 use crate::topology::Mount;
+use crate::topology::automount::Automount;
 use crate::verdict::{Condition, HealthState};
 use crate::volume::{Mode, VolumeSpec, Watch};
 
@@ -70,6 +71,8 @@ pub(super) struct Volume {
     pub(super) depth: usize,
     pub(super) further: Vec<BytePath>,
     pub(super) generation: Generation,
+    /// The trap on which it is mounted.
+    pub(super) automount: Option<Automount>,
     pub(super) root_inode: Option<u64>,
     pub(super) fsid: Option<String>,
     pub(super) evidence: Evidence,
@@ -118,6 +121,7 @@ impl Volume {
             depth: 0,
             further: Vec::new(),
             generation: Generation::default(),
+            automount: None,
             root_inode: None,
             fsid: None,
             evidence: Evidence::default(),
@@ -155,6 +159,11 @@ impl Volume {
         self.watch.mode != Mode::Off
     }
 
+    /// How often it is looked at.
+    pub(super) fn rhythm(&self) -> Rhythm {
+        Rhythm::new(&self.watch, self.automount)
+    }
+
     /// Takes the operator's word. Says whether a specification changed, in any of its keys.
     pub(super) fn instruct(&mut self, spec: Option<&VolumeSpec>, defaults: &Watch) -> bool {
         let watch = spec.map_or(defaults, |spec| &spec.watch);
@@ -178,6 +187,7 @@ impl Volume {
         self.depth = sighting.depth;
         self.gone_since = None;
         let mut seen = Seen { changed: was != (self.presence, self.depth), transition: None };
+        self.automount = sighting.automount;
         if self.further != sighting.further {
             self.further.clone_from(&sighting.further);
             seen.changed = true;
