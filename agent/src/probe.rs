@@ -21,6 +21,8 @@ mod dispatch;
 #[cfg(test)]
 pub(crate) mod lab;
 mod privileges;
+pub mod plant;
+pub mod planting;
 pub mod process;
 pub mod protocol;
 pub mod steps;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use agent_core::path::escape;
 use agent_core::policy::Policy;
-use agent_core::volume::{Method, Selector, VolumeSpec, Watch};
+use agent_core::volume::{Method, ProbeUser, Selector, VolumeSpec, Watch};
 
 use super::Config;
 use super::scalar::{word, written};
@@ -89,6 +89,12 @@ fn watch(out: &mut String, watch: &Watch) {
     line(out, "interval", &quoted(&written(watch.interval)));
     line(out, "deadline", &quoted(&written(watch.deadline)));
     line(out, "failures", &watch.failures.to_string());
+    line(out, "probe", &watch.probe_as.as_ref().map_or_else(|| "{}".to_owned(), probe_user));
+}
+
+fn probe_user(user: &ProbeUser) -> String {
+    let groups: Vec<String> = user.groups.iter().map(u32::to_string).collect();
+    format!("{{ uid = {}, gid = {}, groups = [{}] }}", user.uid, user.gid, groups.join(", "))
 }
 
 fn selectors(selectors: &[Selector]) -> String {
