@@ -11,6 +11,7 @@ use crate::exit_code::ExitCode;
 pub mod describe;
 pub mod doctor;
 pub mod probe;
+pub mod sentinel;
 pub mod status;
 
 pub(crate) mod http;
@@ -21,6 +22,7 @@ mod table;
 pub use describe::describe;
 pub use doctor::doctor;
 pub use probe::probe;
+pub use sentinel::init_sentinel;
 pub use status::status;
 
 /// How an answer is printed.
@@ -119,9 +121,12 @@ impl ClientError {
         match self {
             Self::NoAgent { .. } | Self::TimedOut { .. } | Self::Connect { .. } => ExitCode::Unavailable,
             Self::NotPermitted { .. } => ExitCode::NoPermission,
-            // The only thing that a user can get wrong here is a name.
+            Self::Refused { status: 403, .. } => ExitCode::NoPermission,
+            // The volume is not in a state for it.
+            Self::Refused { status: 409, .. } => ExitCode::FoundSick,
+            // What is left is what a user can get wrong: a name, an option.
             Self::Refused { status: 400..=499, .. } => ExitCode::Usage,
-            Self::Refused { status: 503, .. } => ExitCode::Unavailable,
+            Self::Refused { status: 503 | 504, .. } => ExitCode::Unavailable,
             Self::Broken { .. } | Self::NotUnderstood { .. } | Self::Refused { .. } | Self::Output { .. } => {
                 ExitCode::Internal
             }

@@ -20,10 +20,12 @@ use agent_core::remediation::{Outcome, Plan};
 use tokio::sync::oneshot;
 
 mod journal;
+mod pins;
 mod record;
 
 pub use journal::StoreError;
 use journal::{Journal, Replay};
+pub use pins::{PinFile, Pinned, open as open_pins};
 use record::Record;
 
 /// How long the agent waits for the disk under its state.
@@ -114,6 +116,11 @@ impl Store {
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Something else of the state could not be read or written.
+    pub fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn write(&self, record: Record) -> Result<(), StoreError> {

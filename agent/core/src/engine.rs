@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
+use crate::engine::errands::Errands;
 use crate::engine::probing::Probing;
 use crate::engine::repair::{Repairs, Running};
 use crate::engine::settling::Settling;
@@ -25,6 +26,7 @@ use crate::verdict::{HealthState, Reason};
 use crate::volume::{ProbeUser, Sentinel};
 
 mod census;
+mod errands;
 mod judging;
 mod kernel;
 mod pace;
@@ -34,6 +36,8 @@ mod report;
 mod settling;
 mod table;
 mod volume;
+
+pub use errands::NoErrand;
 
 /// Everything that can reach the engine.
 #[derive(Clone, Debug)]
@@ -56,6 +60,10 @@ pub enum Input {
     PlanFinished(PlanReport),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
+    /// A person wants a worker to do something else there. [`Input::ProbeReturned`] ends it.
+    Errand(VolumeId),
+    /// Sentinels that people had put on volumes: replaces the last set. The configuration goes before them.
+    Pins(BTreeMap<VolumeId, Sentinel>),
     /// Something happened to this superblock that says nothing by itself: its volumes are looked at now.
     Look(SuperblockId),
     /// The time that `next_deadline` named has come.
@@ -67,6 +75,15 @@ pub enum Input {
 pub enum Output {
     /// Look at a volume.
     Probe(ProbeOrder),
+    /// Do there what a person asked for.
+    Errand(ProbeOrder),
+    /// Nothing can be done there.
+    NoErrand {
+        /// Where.
+        volume: VolumeId,
+        /// Why.
+        why: NoErrand,
+    },
     /// Carry out a plan, after writing it to the journal.
     Execute(Plan),
     /// A plan that mode `dry-run` only tells about.
@@ -166,6 +183,8 @@ pub struct Engine {
     /// The volumes on each superblock, for the kernel's counts.
     by_superblock: BTreeMap<SuperblockId, Vec<VolumeId>>,
     probing: Probing,
+    errands: Errands,
+    pins: BTreeMap<VolumeId, Sentinel>,
     /// Superblocks on which a probe ended in this turn.
     freed: Vec<SuperblockId>,
     running: BTreeMap<PlanId, Running>,
@@ -197,6 +216,8 @@ impl Engine {
             volumes: BTreeMap::new(),
             by_superblock: BTreeMap::new(),
             probing: Probing::default(),
+            errands: Errands::default(),
+            pins: BTreeMap::new(),
             freed: Vec::new(),
             running: BTreeMap::new(),
             next_plan: first_plan,
@@ -232,6 +253,8 @@ impl Engine {
             Input::ProbeReturned(id) => self.probe_returned(id, now),
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
+            Input::Errand(id) => self.take_errand(id, &mut outputs),
+            Input::Pins(pins) => self.pins = pins,
             Input::Look(superblock) => self.look_at(superblock, now),
             Input::Deadline => {}
         }

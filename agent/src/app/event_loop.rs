@@ -24,16 +24,17 @@ use tracing::{info, warn};
 use super::changes::{Changes, PULSE};
 use super::doubt::is_in_doubt;
 use super::facts::Facts;
+use super::plantings::{self, Plantings};
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::metrics::{Metrics, Suppression};
 use crate::export::{Command, Snapshot, events};
-use crate::probe::{Pool, ProbeEvent};
+use crate::probe::{Pool, ProbeEvent, Stats};
 use crate::remediation::Executor;
-use crate::sensor::{SensorEvent, SourceName};
-use crate::store::{Opened, Store, StoreError};
+use crate::sensor::{SensorEvent, SourceName, SourceState};
+use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
 
 /// Reads the configuration again, from the same places.
@@ -51,6 +52,8 @@ pub(super) struct Parts {
     pub(super) sources: Sources,
     pub(super) probes: mpsc::Receiver<ProbeEvent>,
     pub(super) pool: Pool,
+    pub(super) plantings: Plantings,
+    pub(super) pin_file: PinFile,
     pub(super) executor: Executor,
     pub(super) reload: Reload,
 }
@@ -68,6 +71,8 @@ pub(super) struct EventLoop {
     sources: Sources,
     probes: mpsc::Receiver<ProbeEvent>,
     pool: Pool,
+    plantings: Plantings,
+    pin_file: PinFile,
     /// Plans that are carried out.
     plans: JoinSet<PlanReport>,
     /// Which task carries out which plan.
@@ -95,6 +100,7 @@ enum Event {
     Probe(ProbeEvent),
     Plan(Result<(Id, PlanReport), JoinError>),
     Source(Ended),
+    Planting(plantings::News),
     Command(Command),
     Deadline,
     Pulse,
@@ -119,6 +125,8 @@ impl EventLoop {
             sources,
             probes,
             pool,
+            plantings,
+            pin_file,
             executor,
             reload,
         } = parts;
@@ -138,6 +146,8 @@ impl EventLoop {
             sources,
             probes,
             pool,
+            plantings,
+            pin_file,
             plans: JoinSet::new(),
             carriers: HashMap::new(),
             reload,
@@ -150,6 +160,8 @@ impl EventLoop {
             changes: Changes::none(),
         };
         this.carry_out(outputs);
+        let pins = this.plantings.pins().clone();
+        this.feed(Input::Pins(pins));
         this
     }
 
@@ -185,6 +197,7 @@ impl EventLoop {
             Some(end) = self.plans.join_next_with_id() => Event::Plan(end),
             Some(Ok(config)) = self.reading.join_next() => Event::Configuration(Box::new(config)),
             ended = self.sources.ended() => Event::Source(ended),
+            news = self.plantings.news() => Event::Planting(news),
             Some(command) = self.commands.recv() => Event::Command(command),
             () = sleep(deadline) => Event::Deadline,
             _ = pulse.tick() => Event::Pulse,
@@ -213,6 +226,12 @@ impl EventLoop {
                     self.answer(&volume);
                 }
             }
+            Event::Command(Command::PlantSentinel { volume, wish, done }) => {
+                self.plantings.ask(volume.clone(), wish, done);
+                self.feed(Input::Errand(volume));
+            }
+            Event::Planting(plantings::News::Ended(ended)) => self.take_planted(*ended),
+            Event::Planting(plantings::News::Gone(superblock)) => self.plantings.gone(superblock),
             Event::Deadline => self.feed(Input::Deadline),
             Event::Reload => self.read_configuration(),
             Event::Configuration(read) => self.take_configuration(*read),
@@ -284,6 +303,12 @@ impl EventLoop {
         for output in outputs {
             match output {
                 Output::Probe(order) => self.probe(order),
+                Output::Errand(order) => {
+                    if let Some(over) = self.plantings.begin(order) {
+                        self.feed(Input::ProbeReturned(over));
+                    }
+                }
+                Output::NoErrand { volume, why } => self.plantings.refuse(&volume, why),
                 Output::Execute(plan) => self.execute(plan),
                 Output::WouldExecute(plan) => {
                     self.metrics.suppressed(Suppression::DryRun);
@@ -306,6 +331,26 @@ impl EventLoop {
 
     fn probe(&self, order: ProbeOrder) {
         self.pool.start(order);
+    }
+
+    /// A sentinel is in place, or is not. What is pinned counts at once, and is written beside the loop.
+    fn take_planted(&mut self, ended: plantings::Ended) {
+        let is_named = self.engine.volume(ended.volume()).is_some_and(|status| status.expected);
+        let volume = ended.volume().clone();
+        let (order, is_new) = self.plantings.finish(ended, is_named);
+        if is_new {
+            info!(volume = %volume, "A sentinel is pinned");
+            let pins = self.plantings.pins().clone();
+            let (file, store, kept) = (self.pin_file.clone(), Arc::clone(&self.store), pins.clone());
+            tokio::spawn(async move {
+                if let Err(error) = file.write(kept).await {
+                    store.count_failure();
+                    warn!(error = %chain(&error), "A pinned sentinel could not be written, continuing from memory");
+                }
+            });
+            self.feed(Input::Pins(pins));
+        }
+        self.feed(Input::ProbeReturned(order));
     }
 
     fn execute(&mut self, plan: Plan) {
@@ -380,6 +425,7 @@ impl EventLoop {
         let probes = self.pool.stats();
         self.facts.probes_inflight = probes.inflight;
         self.facts.abandoned_workers = probes.abandoned;
+        self.facts.source(SourceName::Probes, state_of(probes));
         self.facts.persist_errors = self.store.failures();
         let volumes = self.engine.volumes();
         // Being ready means that what is shown was looked at: a volume in any state but `unknown`, or one that
@@ -414,6 +460,18 @@ impl EventLoop {
         self.pool.shutdown().await;
         self.sources.stop();
     }
+}
+
+/// At the cap nobody is looked at: that is no volume's fault, and must not go unnoticed.
+fn state_of(probes: Stats) -> SourceState {
+    if !probes.is_at_cap {
+        return SourceState::Running;
+    }
+    SourceState::Off(format!(
+        "{} workers hang in calls that do not return, and no more may: no volume is looked at until one of them comes \
+         back; `mountie status` shows which volumes hang",
+        probes.abandoned
+    ))
 }
 
 /// Says that a write failed. The store has counted it.

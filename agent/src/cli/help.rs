@@ -14,6 +14,7 @@ Examples:
   mountie status -o json | jq .              the same for programs
   mountie describe models                    why is this volume degraded, and since when
   mountie probe models                       look at it now
+  mountie sentinel init models               put a file there that every probe reads
   mountie doctor                             what works on this host and what does not
 
 Exit codes:
@@ -59,6 +60,17 @@ Have the agent look at one volume now, and wait for the answer. A volume that ha
 deadline.
 
 Ends with 0 when it is well, 1 when it is sick, 64 when there is no such volume, 69 when no agent answers.";
+
+pub(super) const SENTINEL: &str = "\
+Have the running agent put a sentinel on a volume: a small file with a content of its own, which every probe then \
+reads past the cache. It proves that data can be read, and that it is this volume and no other.
+
+A worker writes it, once, on the mounted volume and never on a bare directory. What is there already is not touched: \
+a file with other content is refused, or taken as it is with --adopt. The line for the configuration is printed; \
+until it stands there, the agent remembers the sentinel of a volume that the configuration names. Only root may do this.
+
+Ends with 0 when the sentinel is in place, 1 when the volume cannot take it (read-only, full, not mounted, hung), \
+64 when there is no such volume or another file is there, 69 when no agent answers, 77 when you are not root.";
 
 pub(super) const DOCTOR: &str = "\
 Find out what works on this host: privileges, mount namespace, kernel programs, fanotify. For each part that \

@@ -1,7 +1,8 @@
 //! HTTP: metrics, liveness, the API and the status page.
 //!
 //! Everything is answered from the last snapshot; no handler touches a mount or waits for the event loop, but
-//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything.
+//! for `?check=true`, which waits for one probe and not beyond its deadline. What changes something is for root
+//! alone, over the unix socket.
 //!
 //! The same routes are served on TCP and on the unix socket; [`listen`] binds and serves them.
 
@@ -13,25 +14,27 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
 use super::view::{ErrorBody, EventList, VolumeList};
 use super::{Command, Snapshot, SnapshotReceiver, text};
+use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
 
 pub mod listen;
 
 mod check;
 mod page;
+mod sentinel;
 mod volumes;
 
 /// The event loop publishes a snapshot at least every second; without one for this long it is dead or stuck.
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// Requests that wait for probes at the same time. Each holds a connection and a place in the command queue.
-const CHECKS_AT_ONCE: usize = 16;
+const CHECKS_AT_ONCE: usize = 96;
 /// Paths that are told to those who asked for another one.
 const PATHS: [&str; 8] = [
     "/",
@@ -96,6 +99,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/volumes/{*id}", get(volumes::one))
         .route("/api/v1/events", get(events))
         .route("/api/v1/doctor", get(doctor))
+        .route("/api/v1/sentinel", post(sentinel::plant))
         .fallback(no_such_path)
         .method_not_allowed_fallback(read_only)
         .with_state(Arc::new(shared))
@@ -122,7 +126,11 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     let snapshot = shared.snapshot();
     match stalled_for(&snapshot) {
         Some(age) => not_alive(age),
-        None if snapshot.ready => "ready\n".into_response(),
+        // Ready all the same: nothing becomes better by waiting, and everything that is seen is watched.
+        None if snapshot.ready => match snapshot.sources.get(&SourceName::HostView) {
+            Some(SourceState::Off(reason)) => format!("ready\nhost_view: {reason}\n").into_response(),
+            Some(SourceState::Running | SourceState::Degraded(_)) | None => "ready\n".into_response(),
+        },
         None => {
             (StatusCode::SERVICE_UNAVAILABLE, "not every volume has been looked at yet\n").into_response()
         }
@@ -166,7 +174,7 @@ async fn no_such_path(uri: Uri) -> Response {
 }
 
 async fn read_only(method: Method) -> Response {
-    let error = format!("{method} is not offered: everything here is read with GET");
+    let error = format!("{method} is not offered here: everything but /api/v1/sentinel is read with GET");
     failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
 }
 

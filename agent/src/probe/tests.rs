@@ -416,12 +416,14 @@ fn above_the_cap_nothing_is_started() {
                 (report.id, report.result),
                 (ProbeId(9), ProbeResult::NotRun(NotRun::TooManyAbandoned))
             );
-            assert_eq!(bench.pool.stats().started_total, 2);
+            let stats = bench.settled(|stats| stats.is_at_cap).await;
+            assert_eq!((stats.started_total, stats.abandoned), (2, 2));
 
             drop(hung);
             for _ in 0..2 {
                 assert!(matches!(bench.event().await, ProbeEvent::Returned(_)));
             }
+            bench.settled(|stats| !stats.is_at_cap).await;
             bench.pool.start(any_order(10, PATIENCE));
             assert_eq!(bench.report().await.result, ProbeResult::NotRun(NotRun::Unreachable));
         });

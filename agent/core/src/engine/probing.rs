@@ -14,6 +14,7 @@ use crate::health::evidence::{Look, Told};
 use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
 use crate::observation::{ProbeReport, ProbeResult, Source};
 use crate::time::Monotonic;
+use crate::volume::Sentinel;
 
 /// One probe that is out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +36,7 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    fn is_busy(&self, superblock: SuperblockId) -> bool {
+    pub(super) fn is_busy(&self, superblock: SuperblockId) -> bool {
         self.busy.contains_key(&superblock)
     }
 
@@ -68,6 +69,12 @@ impl Probing {
         id
     }
 
+    /// Something other than a look is out there for a volume.
+    pub(super) fn begin_errand(&mut self, superblock: SuperblockId, volume: &Volume) -> ProbeId {
+        let (volume, generation) = (volume.id.clone(), volume.generation);
+        self.begin(Out { superblock, volume, generation, stuck_since: None })
+    }
+
     fn end(&mut self, id: ProbeId) -> Option<Out> {
         let out = self.out.remove(&id)?;
         self.busy.remove(&out.superblock);
@@ -84,7 +91,7 @@ impl Volume {
         Some(self.hold_until.map_or(due, |until| due.max(until)))
     }
 
-    fn probe_order(&self, id: ProbeId) -> Option<ProbeOrder> {
+    pub(super) fn probe_order(&self, id: ProbeId) -> Option<ProbeOrder> {
         let shown = self.shown.as_ref()?;
         Some(ProbeOrder {
             id,
@@ -164,7 +171,11 @@ impl Engine {
         let out = Out { superblock, volume: id.clone(), generation: volume.generation, stuck_since: None };
         let probe = self.probing.begin(out);
         volume.probes.order(probe, now);
-        outputs.extend(volume.probe_order(probe).map(Output::Probe));
+        let mut order = volume.probe_order(probe);
+        if let Some(order) = &mut order {
+            order.sentinel = pinned(order.sentinel.take(), volume, &self.pins);
+        }
+        outputs.extend(order.map(Output::Probe));
         true
     }
 
@@ -211,9 +222,8 @@ impl Engine {
                 ));
             }
         }
-        if !timed_out {
-            self.freed.push(out.superblock);
-        }
+        // Also of one that is not free now: who waits with an errand is told.
+        self.freed.push(out.superblock);
     }
 
     /// An abandoned worker came back or died. What it would have said is too old; the next look says it.
@@ -234,11 +244,26 @@ impl Engine {
     /// Lets the next in the queue of each freed superblock look.
     pub(super) fn serve_waiting(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
         for superblock in core::mem::take(&mut self.freed) {
+            self.serve_errands(superblock, outputs);
             while !self.probing.is_busy(superblock) {
                 let Some(next) = self.probing.next_waiting(superblock) else { break };
                 self.process(&next, now, outputs);
             }
         }
+    }
+}
+
+/// The sentinel to read: the configured one, with the content that was pinned where none is configured.
+pub(super) fn pinned(
+    configured: Option<Sentinel>,
+    volume: &Volume,
+    pins: &BTreeMap<VolumeId, Sentinel>,
+) -> Option<Sentinel> {
+    let pin = pins.get(&volume.id).filter(|_| volume.spec.is_some());
+    match (configured, pin) {
+        (None, pin) => pin.cloned(),
+        (Some(Sentinel { path, content: None }), Some(pin)) if pin.path == path => Some(pin.clone()),
+        (configured, _) => configured,
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -184,9 +184,31 @@ pub async fn serve_unix(listener: UnixListener, router: Router) -> Infallible {
     serve(listener, router, LIMITS).await
 }
 
+/// Who is at the other end of the unix socket.
+///
+/// kernel: `SO_PEERCRED`, `unix_stream_connect`, net/unix/af_unix.c, since 2.2: the credentials of the one who
+/// connected, whoever holds the socket now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Peer {
+    uid: u32,
+}
+
+impl Peer {
+    /// Whether it may have something changed: root, or the user as whom the agent itself runs, who could do all that
+    /// the agent does.
+    pub(super) fn may_change(self) -> bool {
+        self.uid == 0 || self.uid == nix::unistd::geteuid().as_raw()
+    }
+}
+
 /// What the two kinds of listener have in common.
 pub(super) trait Accept {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// Who connected, where that can be told.
+    fn peer(_stream: &Self::Stream) -> Option<Peer> {
+        None
+    }
 
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
@@ -202,12 +224,16 @@ impl Accept for TcpListener {
 impl Accept for UnixListener {
     type Stream = UnixStream;
 
+    fn peer(stream: &UnixStream) -> Option<Peer> {
+        stream.peer_cred().ok().map(|credentials| Peer { uid: credentials.uid() })
+    }
+
     async fn next(&self) -> io::Result<UnixStream> {
         self.accept().await.map(|(stream, _)| stream)
     }
 }
 
-pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits) -> Infallible {
+pub(super) async fn serve<A: Accept>(listener: A, router: Router, limits: Limits) -> Infallible {
     let free = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();
     loop {
@@ -216,7 +242,10 @@ pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits)
         let permit = Arc::clone(&free).acquire_owned().await;
         match listener.next().await {
             Ok(stream) => {
-                let router = router.clone();
+                let router = match A::peer(&stream) {
+                    Some(peer) => router.clone().layer(Extension(peer)),
+                    None => router.clone(),
+                };
                 connections.spawn(async move {
                     let _permit = permit;
                     serve_connection(stream, router, limits).await;

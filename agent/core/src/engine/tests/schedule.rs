@@ -5,14 +5,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
-use crate::engine::{Input, Output, ProbeOrder};
+use crate::engine::{Input, NoErrand, Output, ProbeOrder};
 use crate::id::{MountId, VolumeId};
 use crate::observation::{NotRun, Op, ProbeReport, ProbeResult};
 use crate::time::Monotonic;
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Suspect, Unknown};
 use crate::verdict::{Advice, Reason};
-use crate::volume::{Mode, ProbeUser, VolumeSpec};
+use crate::volume::{Mode, ProbeUser, Sentinel, VolumeSpec};
 
 fn nfs(name: &str) -> VolumeSpec {
     spec(name, "nfs4", &alloc::format!("filer:/{name}"), Mode::Observe)
@@ -257,4 +257,73 @@ fn probes_look_as_the_configured_user() {
     world.run(seconds(1));
     let users: Vec<_> = orders(&world).into_iter().map(|(_, order)| order.user).collect();
     assert_eq!(users, [Some(user), None]);
+}
+
+fn errands(world: &World) -> Vec<ProbeOrder> {
+    let order = |(_, output): &(Monotonic, Output)| match output {
+        Output::Errand(order) => Some(order.clone()),
+        _ => None,
+    };
+    world.log.iter().filter_map(order).collect()
+}
+
+fn refused(world: &World) -> Vec<NoErrand> {
+    let why = |(_, output): &(Monotonic, Output)| match output {
+        Output::NoErrand { why, .. } => Some(*why),
+        _ => None,
+    };
+    world.log.iter().filter_map(why).collect()
+}
+
+#[test]
+fn an_errand_takes_the_place_of_a_look_and_looks_wait_for_it() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.feed(Input::Errand(VolumeId::new("a")));
+    world.feed(Input::Errand(VolumeId::new("a")));
+    world.run(seconds(60));
+    assert_eq!((errands(&world).len(), world.probes()), (1, 0), "one thing at a time");
+    world.feed(Input::ProbeReturned(errands(&world)[0].id));
+    assert_eq!((errands(&world).len(), world.probes()), (2, 0), "errands first");
+    world.feed(Input::ProbeReturned(errands(&world)[1].id));
+    world.run(seconds(1));
+    assert_eq!((errands(&world).len(), world.probes()), (2, 1));
+    assert_eq!(world.state("a"), (Healthy, None));
+}
+
+#[test]
+fn an_errand_that_waits_behind_a_look_that_hangs_is_refused_at_its_deadline() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.answer("a", Answer::Hangs);
+    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    world.feed(Input::Errand(VolumeId::new("a")));
+    assert_eq!((errands(&world).len(), refused(&world).len()), (0, 0));
+    world.run(seconds(4));
+    assert_eq!(refused(&world), [NoErrand::Stuck]);
+    world.feed(Input::Errand(VolumeId::new("a")));
+    world.feed(Input::Errand(VolumeId::new("b")));
+    world.unmount("/mnt/a");
+    world.feed(Input::Errand(VolumeId::new("a")));
+    let expected = [NoErrand::Stuck, NoErrand::Stuck, NoErrand::NoSuchVolume, NoErrand::NotThere];
+    assert_eq!(refused(&world), expected);
+    assert!(errands(&world).is_empty());
+}
+
+#[test]
+fn a_pinned_sentinel_counts_where_the_configuration_says_nothing() {
+    let sentinel = |path: &str, content: Option<&str>| Sentinel {
+        path: path.into(),
+        content: content.map(|content| content.as_bytes().to_vec()),
+    };
+    let mut specs = vec![nfs("a"), nfs("b"), nfs("c"), nfs("d")];
+    specs[1].sentinel = Some(sentinel("s", None));
+    specs[2].sentinel = Some(sentinel("s", Some("configured")));
+    specs[3].sentinel = Some(sentinel("other", None));
+    let mut world = World::new(specs);
+    let pin = || sentinel("s", Some("pinned"));
+    world.feed(Input::Pins(["a", "b", "c", "d"].map(|name| (VolumeId::new(name), pin())).into()));
+    world.table();
+    world.run(seconds(1));
+    let read: Vec<_> = orders(&world).into_iter().filter_map(|(_, order)| order.sentinel).collect();
+    let expected = [pin(), pin(), sentinel("s", Some("configured")), sentinel("other", None)];
+    assert_eq!(read, expected);
 }
