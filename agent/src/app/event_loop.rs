@@ -31,9 +31,9 @@ use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::metrics::{Metrics, Suppression};
 use crate::export::{Command, Snapshot, events};
-use crate::probe::{Pool, ProbeEvent, Stats};
+use crate::probe::{Pool, ProbeEvent};
 use crate::remediation::Executor;
-use crate::sensor::{SensorEvent, SourceName, SourceState};
+use crate::sensor::{SensorEvent, SourceName};
 use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
 
@@ -214,6 +214,7 @@ impl EventLoop {
                 let volume = report.volume.clone();
                 self.feed(Input::Probe(report));
                 self.answer(&volume);
+                self.answer_stuck();
             }
             Event::Probe(ProbeEvent::Returned(id)) => self.feed(Input::ProbeReturned(id)),
             Event::Plan(end) => self.take_plan_end(end),
@@ -420,12 +421,18 @@ impl EventLoop {
         self.changes.is_urgent = true;
     }
 
+    /// Answers those who wait behind a look that has hung, perhaps one for another volume on the same superblock.
+    fn answer_stuck(&mut self) {
+        let stuck = self.waiting.keys().filter(|volume| !self.engine.expects_answer(volume));
+        for volume in stuck.cloned().collect::<Vec<_>>() {
+            self.answer(&volume);
+        }
+    }
+
     fn publish(&mut self) {
         let begun = clock::now();
         let probes = self.pool.stats();
-        self.facts.probes_inflight = probes.inflight;
-        self.facts.abandoned_workers = probes.abandoned;
-        self.facts.source(SourceName::Probes, state_of(probes));
+        self.facts.take_probes(probes);
         self.facts.persist_errors = self.store.failures();
         let volumes = self.engine.volumes();
         // Being ready means that what is shown was looked at: a volume in any state but `unknown`, or one that
@@ -460,18 +467,6 @@ impl EventLoop {
         self.pool.shutdown().await;
         self.sources.stop();
     }
-}
-
-/// At the cap nobody is looked at: that is no volume's fault, and must not go unnoticed.
-fn state_of(probes: Stats) -> SourceState {
-    if !probes.is_at_cap {
-        return SourceState::Running;
-    }
-    SourceState::Off(format!(
-        "{} workers hang in calls that do not return, and no more may: no volume is looked at until one of them comes \
-         back; `mountie status` shows which volumes hang",
-        probes.abandoned
-    ))
 }
 
 /// Says that a write failed. The store has counted it.

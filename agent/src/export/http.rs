@@ -174,7 +174,7 @@ async fn no_such_path(uri: Uri) -> Response {
 }
 
 async fn read_only(method: Method) -> Response {
-    let error = format!("{method} is not offered here: everything but /api/v1/sentinel is read with GET");
+    let error = format!("{method} is not offered: everything here but /api/v1/sentinel is read with GET");
     failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
 }
 
