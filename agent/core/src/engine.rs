@@ -254,7 +254,7 @@ impl Engine {
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
             Input::Errand(id) => self.take_errand(id, &mut outputs),
-            Input::Pins(pins) => self.pins = pins,
+            Input::Pins(pins) => self.take_pins(pins),
             Input::Look(superblock) => self.look_at(superblock, now),
             Input::Deadline => {}
         }
@@ -303,6 +303,13 @@ impl Engine {
                 let text = String::from("a look was asked for at a volume that is not known");
                 outputs.push(Output::Note(Note { volume: Some(id), text }));
             }
+        }
+    }
+
+    fn take_pins(&mut self, pins: BTreeMap<VolumeId, Sentinel>) {
+        self.pins = pins;
+        for volume in self.volumes.values_mut() {
+            volume.pin = self.pins.get(&volume.id).cloned();
         }
     }
 

@@ -5,7 +5,6 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::discovery::Presence;
-use crate::engine::probing::pinned;
 use crate::engine::{Engine, Output};
 use crate::id::{SuperblockId, VolumeId};
 
@@ -37,9 +36,7 @@ impl Engine {
         }
         let order = self.volumes.get(&id).and_then(|volume| {
             let probe = self.probing.begin_errand(superblock, volume);
-            let mut order = volume.probe_order(probe)?;
-            order.sentinel = pinned(order.sentinel.take(), volume, &self.pins);
-            Some(order)
+            volume.probe_order(probe)
         });
         outputs.extend(order.map(Output::Errand));
     }

@@ -14,7 +14,6 @@ use crate::health::evidence::{Look, Told};
 use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
 use crate::observation::{ProbeReport, ProbeResult, Source};
 use crate::time::Monotonic;
-use crate::volume::Sentinel;
 
 /// One probe that is out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +101,7 @@ impl Volume {
             mount_id: shown.mount_id,
             root: shown.root.clone(),
             fstype: shown.fstype.clone(),
-            sentinel: self.spec.as_ref().and_then(|spec| spec.sentinel.clone()),
+            sentinel: self.sentinel(),
             write: self.spec.as_ref().is_some_and(|spec| spec.write_probe),
             user: self.watch.probe_as.clone(),
             is_automount: self.automount.is_some(),
@@ -171,11 +170,7 @@ impl Engine {
         let out = Out { superblock, volume: id.clone(), generation: volume.generation, stuck_since: None };
         let probe = self.probing.begin(out);
         volume.probes.order(probe, now);
-        let mut order = volume.probe_order(probe);
-        if let Some(order) = &mut order {
-            order.sentinel = pinned(order.sentinel.take(), volume, &self.pins);
-        }
-        outputs.extend(order.map(Output::Probe));
+        outputs.extend(volume.probe_order(probe).map(Output::Probe));
         true
     }
 
@@ -250,20 +245,6 @@ impl Engine {
                 self.process(&next, now, outputs);
             }
         }
-    }
-}
-
-/// The sentinel to read: the configured one, with the content that was pinned where none is configured.
-pub(super) fn pinned(
-    configured: Option<Sentinel>,
-    volume: &Volume,
-    pins: &BTreeMap<VolumeId, Sentinel>,
-) -> Option<Sentinel> {
-    let pin = pins.get(&volume.id).filter(|_| volume.spec.is_some());
-    match (configured, pin) {
-        (None, pin) => pin.cloned(),
-        (Some(Sentinel { path, content: None }), Some(pin)) if pin.path == path => Some(pin.clone()),
-        (configured, _) => configured,
     }
 }
 

@@ -40,6 +40,7 @@ impl Engine {
                 .entry(spec.id.clone())
                 .or_insert_with(|| Volume::new(spec.id.clone(), spec.mountpoint.clone(), now));
             let was_known = volume.spec.is_some();
+            volume.pin = self.pins.get(&spec.id).cloned();
             if volume.instruct(Some(spec), &self.policy.defaults) && was_known {
                 volume.budget = Budget::default();
                 let message = alloc::string::String::from("the settings changed, attempts are counted anew");

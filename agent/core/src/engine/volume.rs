@@ -21,7 +21,7 @@ use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::topology::automount::Automount;
 use crate::verdict::{Condition, HealthState};
-use crate::volume::{Mode, VolumeSpec, Watch};
+use crate::volume::{Mode, Sentinel, VolumeSpec, Watch};
 
 /// The mount at a volume's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +60,8 @@ pub(super) struct Volume {
     pub(super) id: VolumeId,
     pub(super) mountpoint: BytePath,
     pub(super) spec: Option<VolumeSpec>,
+    /// The sentinel that a person had put there.
+    pub(super) pin: Option<Sentinel>,
     pub(super) watch: Watch,
     /// `None` before the first table, and when a discovered volume was unmounted.
     pub(super) presence: Option<Presence>,
@@ -113,6 +115,7 @@ impl Volume {
             id,
             mountpoint,
             spec: None,
+            pin: None,
             watch: Watch::default(),
             presence: None,
             returned_until: None,
@@ -157,6 +160,16 @@ impl Volume {
     /// Whether it is watched at all.
     pub(super) fn is_watched(&self) -> bool {
         self.watch.mode != Mode::Off
+    }
+
+    /// The sentinel to read: the configured one, with the content that was pinned where none is configured.
+    pub(super) fn sentinel(&self) -> Option<Sentinel> {
+        let spec = self.spec.as_ref()?;
+        match (&spec.sentinel, &self.pin) {
+            (None, pin) => pin.clone(),
+            (Some(Sentinel { path, content: None }), Some(pin)) if pin.path == *path => Some(pin.clone()),
+            (configured, _) => configured.clone(),
+        }
     }
 
     /// How often it is looked at.

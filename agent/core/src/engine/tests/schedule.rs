@@ -8,11 +8,12 @@ use super::world::{Answer, World, device, fails, good, millis, mount, seconds, s
 use crate::engine::{Input, NoErrand, Output, ProbeOrder};
 use crate::id::{MountId, VolumeId};
 use crate::observation::{NotRun, Op, ProbeReport, ProbeResult};
+use crate::remediation::Action;
 use crate::time::Monotonic;
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Suspect, Unknown};
 use crate::verdict::{Advice, Reason};
-use crate::volume::{Mode, ProbeUser, Sentinel, VolumeSpec};
+use crate::volume::{Mode, ProbeUser, Sentinel, VolumeSpec, Watch};
 
 fn nfs(name: &str) -> VolumeSpec {
     spec(name, "nfs4", &alloc::format!("filer:/{name}"), Mode::Observe)
@@ -326,4 +327,17 @@ fn a_pinned_sentinel_counts_where_the_configuration_says_nothing() {
     let read: Vec<_> = orders(&world).into_iter().filter_map(|(_, order)| order.sentinel).collect();
     let expected = [pin(), pin(), sentinel("s", Some("configured")), sentinel("other", None)];
     assert_eq!(read, expected);
+}
+
+#[test]
+fn what_a_repair_brings_must_have_the_pinned_sentinel() {
+    let mut world =
+        World::healthy(vec![VolumeSpec { watch: Watch { mode: Mode::Act, ..Watch::default() }, ..nfs("a") }]);
+    let pin = Sentinel { path: "s".into(), content: Some(b"pinned".to_vec()) };
+    world.feed(Input::Pins([(VolumeId::new("a"), pin.clone())].into()));
+    world.answer("a", fails(107));
+    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    world.run(seconds(2));
+    let plan = world.running().pop().unwrap();
+    assert!(plan.actions.contains(&Action::Verify { sentinel: Some(pin) }), "{:?}", plan.actions);
 }
