@@ -93,9 +93,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
             return ExitCode::Internal;
         }
     };
-    let mut facts = Facts::new();
-    facts.persist_errors = opened.store.failures();
-    facts.source(SourceName::HostView, doctor::host_view(&config, &namespace));
+    let mut facts = first_facts(&config, &namespace, &opened.store);
     let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
     listeners.serve(&http::router(Api {
@@ -134,6 +132,14 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         reload: Arc::new(move || Config::load(&from)),
     };
     EventLoop::new(parts).run().await
+}
+
+/// What is known before anything was tried.
+fn first_facts(config: &Config, namespace: &Namespace, store: &store::Store) -> Facts {
+    let mut facts = Facts::new();
+    facts.persist_errors = store.failures();
+    facts.source(SourceName::HostView, doctor::host_view(config, namespace));
+    facts
 }
 
 async fn open_store(config: &Config) -> Result<store::Opened, ExitCode> {

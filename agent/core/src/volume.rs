@@ -1,6 +1,6 @@
 //! What the operator wants: which volumes there should be, and how each is watched and repaired.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::id::VolumeId;
@@ -32,7 +32,7 @@ pub struct Watch {
     /// Consecutive failed probes before `Degraded` without kernel evidence. At least 1.
     pub failures: u32,
     /// As whom probes look; as the agent itself when absent.
-    pub probe_as: Option<ProbeUser>,
+    pub probe_as: Option<Arc<ProbeUser>>,
 }
 
 /// A user of this node, as whom probes look: where a server or a daemon refuses root what it grants to others.

@@ -96,7 +96,7 @@ fn watch(out: &mut String, watch: &Watch) {
     line(out, "interval", &quoted(&written(watch.interval)));
     line(out, "deadline", &quoted(&written(watch.deadline)));
     line(out, "failures", &watch.failures.to_string());
-    line(out, "probe", &watch.probe_as.as_ref().map_or_else(|| "{}".to_owned(), probe_user));
+    line(out, "probe", &watch.probe_as.as_deref().map_or_else(|| "{}".to_owned(), probe_user));
 }
 
 fn probe_user(user: &ProbeUser) -> String {

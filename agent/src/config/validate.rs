@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_core::path::BytePath;
 use agent_core::policy::{Policy, Thresholds};
@@ -63,7 +64,7 @@ pub(super) fn watch(raw: RawWatch, above: &Watch, document: &Document<'_>) -> Wa
         deadline: raw.deadline.value().map_or(above.deadline, |deadline| deadline.0),
         failures: raw.failures.value().map_or(above.failures, |failures| failures.0),
         probe_as: match raw.probe {
-            Given::Is(raw, _) => probe_user(raw, document),
+            Given::Is(raw, _) => probe_user(raw, document).map(Arc::new),
             Given::Absent(_) | Given::Broken => above.probe_as.clone(),
         },
     }

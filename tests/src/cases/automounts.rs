@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, has_reason, is_in_state};
@@ -14,7 +14,7 @@ use integration_tests::harness::fuse_fs::Injector;
 use integration_tests::harness::mnt_ns::{mounts_at, unmount};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::Background;
-use integration_tests::harness::wait::wait_for_some;
+use integration_tests::harness::wait::{now, wait_for_some};
 use nix::mount::{MsFlags, mount};
 
 use crate::io::expiry;
@@ -82,8 +82,8 @@ impl<'a> Daemon<'a> {
 
     /// Whether it expires within a time.
     fn expires_within(&mut self, time: Duration) -> Result<bool> {
-        let begun = Instant::now();
-        while begun.elapsed() < time {
+        let begun = now();
+        while now().saturating_sub(begun) < time {
             if self.try_to_expire()? {
                 return Ok(true);
             }

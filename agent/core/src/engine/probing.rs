@@ -103,7 +103,7 @@ impl Volume {
             fstype: shown.fstype.clone(),
             sentinel: self.sentinel(),
             write: self.spec.as_ref().is_some_and(|spec| spec.write_probe),
-            user: self.watch.probe_as.clone(),
+            user: self.watch.probe_as.as_deref().cloned(),
             is_automount: self.automount.is_some(),
             deadline: self.watch.deadline,
         })

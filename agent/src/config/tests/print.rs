@@ -18,7 +18,7 @@ fn watch() -> impl Strategy<Value = Watch> {
     let mode = prop::sample::select(vec![Mode::Off, Mode::Observe, Mode::DryRun, Mode::Act]);
     let id = || 0..=4_294_967_294_u32;
     let user = (id(), id(), prop::collection::vec(id(), 0..3));
-    let user = user.prop_map(|(uid, gid, groups)| ProbeUser { uid, gid, groups });
+    let user = user.prop_map(|(uid, gid, groups)| std::sync::Arc::new(ProbeUser { uid, gid, groups }));
     (mode, millis(100..=86_400_000), millis(1..=60_000), 1..=100u32, of(user)).prop_map(
         |(mode, interval, deadline, failures, probe_as)| Watch {
             mode,

@@ -1,6 +1,7 @@
 //! When volumes are looked at, and how many looks are out.
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -252,7 +253,7 @@ fn a_new_mount_is_probed_at_once_although_the_old_superblock_is_stuck() {
 fn probes_look_as_the_configured_user() {
     let mut volume = nfs("a");
     let user = ProbeUser { uid: 1000, gid: 100, groups: vec![7] };
-    volume.watch.probe_as = Some(user.clone());
+    volume.watch.probe_as = Some(Arc::new(user.clone()));
     let mut world = World::new(vec![volume, nfs("b")]);
     world.table();
     world.run(seconds(1));
