@@ -174,7 +174,8 @@ async fn no_such_path(uri: Uri) -> Response {
 }
 
 async fn read_only(method: Method) -> Response {
-    let error = format!("{method} is not offered: everything here but /api/v1/sentinel is read with GET");
+    let error =
+        format!("{method} is not offered: everything here is read with GET, but for /api/v1/sentinel");
     failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
 }
 

@@ -6,7 +6,8 @@
 //!
 //! As another user a worker is that user in full: with the real, effective and saved ids (FUSE compares all of
 //! them), with that user's groups and no others, and with no capability in effect. Nobody but it can bring it
-//! back: it cannot be traced, since it stays undumpable and has capabilities in reserve.
+//! back: it cannot be traced, since it stays undumpable and has capabilities in reserve. An agent without `CAP_KILL`
+//! cannot kill a worker that hangs as another user; it ends by itself when its call returns.
 
 use agent_core::volume::ProbeUser;
 use rustix::fs::{Gid, Uid};

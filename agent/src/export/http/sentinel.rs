@@ -18,11 +18,11 @@ use crate::export::{Command, SentinelRefusal, SentinelWish};
 
 pub(super) async fn plant(
     State(shared): State<Arc<Shared>>,
-    peer: Option<Extension<Peer>>,
+    Extension(peer): Extension<Peer>,
     order: Result<Json<SentinelOrder>, JsonRejection>,
 ) -> Response {
     // The order of these checks matters: who may not ask learns nothing about volumes.
-    if !peer.is_some_and(|Extension(peer)| peer.may_change()) {
+    if !peer.may_change() {
         let error = "only root may have something written, over the agent's unix socket; try again as root";
         return failure(StatusCode::FORBIDDEN, error.to_owned(), Vec::new());
     }
