@@ -13,6 +13,7 @@ mod across_restarts;
 mod advice_only;
 mod agent_killed;
 mod asked_while_hung;
+mod automounts;
 mod bench_injector;
 mod bench_isolation;
 mod bench_loop;
@@ -22,6 +23,7 @@ mod blocked_tasks;
 mod errors_on_names;
 mod errors_on_reads;
 mod full_state_dir;
+mod host_view;
 mod hung_volumes;
 mod incidents;
 mod kernel_programs;
@@ -30,8 +32,10 @@ mod lost_sources;
 mod missing_privileges;
 mod odd_mounts;
 mod quiet_faults;
+mod probe_users;
 mod repair_limits;
 mod sentinel_and_write;
+mod sentinel_init;
 mod slow_volume;
 mod start_errors;
 mod storms;
@@ -66,6 +70,10 @@ pub(crate) fn table() -> Vec<Case> {
         writeback_lost::CASES,
         storms::CASES,
         odd_mounts::CASES,
+        automounts::CASES,
+        host_view::CASES,
+        probe_users::CASES,
+        sentinel_init::CASES,
         &io::cases(),
         quiet_faults::CASES,
     ]
