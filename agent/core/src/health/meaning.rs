@@ -85,6 +85,9 @@ pub(super) fn meaning(step: ProbeStep, errno: Errno, fs: FsClass) -> Meaning {
         // EPIPE, ECONNRESET: the other end hung up. Nobody's programs cause these on a file, so the kernel
         // does not count them; a probe that meets one has met the fault.
         (32 | 104, _) => Meaning::Class(ErrnoClass::Disconnected),
+        // ECONNREFUSED of a FUSE connection: its daemon went, or failed, before the first request was answered.
+        // kernel: `fuse_get_req`, fs/fuse/dev.c, `process_init_reply`, fs/fuse/inode.c, since 2.6.14.
+        (111, _) if fs == FsClass::Fuse => Meaning::Class(ErrnoClass::Disconnected),
         // ETIME, ENETDOWN, ENETUNREACH, ECONNREFUSED.
         (62 | 100 | 101 | 111, _) => Meaning::Class(ErrnoClass::HostDown),
         // ENODATA: a disk's answer for a sector that it cannot read, past the cache. Elsewhere it only says that an
@@ -126,5 +129,15 @@ mod tests {
         assert_eq!(says(126), [Auth, Auth, Refused], "ENOKEY");
         assert_eq!(says(19), [IoError, IoError, IoError], "ENODEV");
         assert_eq!(class_of(Errno(2), FsClass::Fuse), None);
+    }
+
+    #[test]
+    fn a_refused_connection_is_over_for_fuse_and_a_server_away_for_others() {
+        let says = |fs| match meaning(ProbeStep::Sentinel, Errno(111), fs) {
+            Meaning::Class(class) => Some(class),
+            _ => None,
+        };
+        assert_eq!(says(FsClass::Fuse), Some(ErrnoClass::Disconnected));
+        assert_eq!(says(FsClass::Network), Some(ErrnoClass::HostDown));
     }
 }

@@ -108,6 +108,8 @@ impl Names {
         if record.who.mnt_ns == self.host_mnt_ns {
             return counter(places.find(&path));
         }
+        // Its table names what lies below its root by the way from there, and nothing else.
+        let Some(path) = below(&path, &self.root(record)) else { return Place::Elsewhere };
         match self.in_namespace(now, record, &path, places) {
             Some(found) => counter(found.map(|s_dev| (s_dev, 0))),
             None => Place::NotLookedUp,
@@ -116,8 +118,7 @@ impl Names {
 
     fn absolute(&self, record: &NameRecord, name: &[u8]) -> Option<Vec<u8>> {
         let base = if name.starts_with(b"/") {
-            // A root that cannot be read is taken for the usual one: the process may be gone.
-            self.link(record, "root").unwrap_or_else(|| b"/".to_vec())
+            self.root(record)
         } else if record.dir == WORKING_DIRECTORY {
             self.link(record, "cwd")?
         } else {
@@ -126,7 +127,16 @@ impl Names {
         Some(normalise(&[&base, b"/".as_slice(), name].concat()))
     }
 
-    /// Where a link of the process points, by text alone.
+    /// The root of the process, seen from that of its mount namespace. One that cannot be read is taken for the
+    /// usual one: the process may be gone.
+    fn root(&self, record: &NameRecord) -> Vec<u8> {
+        self.link(record, "root").unwrap_or_else(|| b"/".to_vec())
+    }
+
+    /// Where a link of the process points, by text alone, from the root of its mount namespace.
+    ///
+    /// kernel: `d_path`, fs/d_path.c: up to the root of the reader, or of the tree of mounts where that is another
+    /// one, all versions.
     fn link(&self, record: &NameRecord, link: &str) -> Option<Vec<u8>> {
         if !self.same_ids {
             return None;
@@ -199,6 +209,15 @@ impl Names {
         file.take(LARGEST_TABLE).read_to_end(&mut text).ok()?;
         Some(text.split(|byte| *byte == b'\n').filter_map(table_line).collect())
     }
+}
+
+/// What a path is called from a root, if it lies below it.
+///
+/// kernel: `show_mountinfo`, fs/proc_namespace.c: from the root of the process whose table it is; what lies elsewhere
+/// has no line, since 2.6.26.
+fn below(path: &[u8], root: &[u8]) -> Option<Vec<u8>> {
+    let rest = with_slash(path).strip_prefix(with_slash(root).as_slice())?.to_vec();
+    Some(normalise(&[b"/".as_slice(), &rest].concat()))
 }
 
 /// Mount point and superblock of one line of mountinfo. Later lines cover earlier ones.

@@ -87,6 +87,26 @@ fn names_of_other_namespaces_are_looked_up_in_their_own_table() {
 }
 
 #[test]
+fn names_of_a_process_with_a_root_of_its_own_are_looked_up_from_there() {
+    let proc = tempfile::tempdir().unwrap();
+    let mut names = names(&proc);
+    let link = |name, target| {
+        let link = proc.path().join("10").join(name);
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(target, link).unwrap();
+    };
+    link("root", "/pods/7");
+    link("cwd", "/pods/7/data x");
+    link("fd/3", "/pods/78");
+    let mut place =
+        |dir, name| names.place(at(0), &record(dir, OTHER, name), &places()).key().map(|key| key.s_dev);
+    assert_eq!(place(WORKING_DIRECTORY, "/data x/file"), Some(40));
+    assert_eq!(place(WORKING_DIRECTORY, "file"), Some(40));
+    assert_eq!(place(WORKING_DIRECTORY, "/pods/7/data x/file"), None);
+    assert_eq!(place(3, "data x"), None, "that directory is not below the root");
+}
+
+#[test]
 fn a_table_older_than_the_mount_is_read_again() {
     let proc = tempfile::tempdir().unwrap();
     let mut names = names(&proc);
