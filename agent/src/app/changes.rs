@@ -9,8 +9,8 @@ pub(super) const PULSE: Duration = Duration::from_secs(1);
 /// Changes that come close together are published together.
 const GATHER: Duration = Duration::from_millis(10);
 /// A snapshot copies every volume. Changes that nobody waits for (a good look, a count) are gathered for this many
-/// times what the last one cost, so that they cost about a hundredth of a processor however many volumes there are.
-const GATHER_COSTS: u32 = 100;
+/// times what the last one cost, so that they cost a five-hundredth of a processor however many volumes there are.
+const GATHER_COSTS: u32 = 500;
 
 /// What no snapshot shows yet.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ mod tests {
     fn what_nobody_waits_for_is_gathered_for_longer_the_more_a_snapshot_costs() {
         let mut changes = Changes::none();
         assert_eq!(changes.due(), None);
-        for (cost, pause) in [(0, 10), (50, 10), (2_000, 200), (900_000, 1000)] {
+        for (cost, pause) in [(0, 10), (50, 25), (1_500, 750), (900_000, 1000)] {
             changes.shown(Duration::from_micros(cost));
             changes.note(at(5));
             changes.note(at(9));

@@ -32,7 +32,7 @@ use nix::poll::PollFlags;
 use thiserror::Error;
 use tokio::sync::mpsc::Sender;
 
-use self::pace::{BACKSTOP, Pace};
+use self::pace::{BACKSTOP, BACKSTOP_PER_MILLE, BACKSTOP_PER_MILLE_BY_ID, Pace};
 use self::reading::{Look, Reading};
 use self::requests::{Requests, Work};
 use self::source::{ProcFile, TableSource};
@@ -64,7 +64,7 @@ pub const REFRESH: Duration = Duration::from_secs(1);
 
 /// … and at most this share of the time, in tenths of a percent, but never less often than [`BACKSTOP`]: one
 /// look that was expensive by chance must not put off the next.
-const REFRESH_PER_MILLE: u32 = 5;
+const REFRESH_PER_MILLE: u32 = 2;
 
 /// What the watcher has to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -285,7 +285,9 @@ impl Watcher {
 
     fn rest(&mut self, work: &Work, cost: Duration, ended: Monotonic) {
         if work.all {
-            self.pace.finished(ended, cost);
+            let by_id = self.reading.is_by_id();
+            let share = if by_id { BACKSTOP_PER_MILLE_BY_ID } else { BACKSTOP_PER_MILLE };
+            self.pace.finished(ended, cost, share);
         } else {
             self.pace.spent(ended, cost);
         }

@@ -4,7 +4,8 @@
 //! share of one processor, however many changes are reported. A request that arrives during the rest is kept
 //! and served when it ends, so the last change is never lost. Without any request the table is read now and
 //! then all the same, because some changes are reported to nobody (ext4 turns read-only after an error without
-//! waking a poller); that backstop has a share of its own, a twentieth as large.
+//! waking a poller); that backstop has a share of its own, a twentieth as large, and less where the options of the
+//! volumes are asked for one by one.
 
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ use agent_core::time::Monotonic;
 pub const BACKSTOP: Duration = Duration::from_secs(10);
 
 /// The backstop's share of one processor, in tenths of a percent.
-const BACKSTOP_PER_MILLE: u32 = 5;
+pub const BACKSTOP_PER_MILLE: u32 = 5;
+/// … where calls look at the volumes every few seconds, so that it has nothing left to find.
+pub const BACKSTOP_PER_MILLE_BY_ID: u32 = 1;
 
 /// Says when the next reading may begin, and when it must.
 #[derive(Clone, Copy, Debug)]
@@ -38,10 +41,12 @@ impl Pace {
         self.percent = percent.clamp(1, 100);
     }
 
-    /// A reading that ended at `now` has cost this much processor time.
-    pub fn finished(&mut self, now: Monotonic, cost: Duration) {
+    /// A reading that ended at `now` has cost this much processor time. The backstop may take `per_mille` of one
+    /// processor.
+    pub fn finished(&mut self, now: Monotonic, cost: Duration, per_mille: u32) {
         let rest = cost.saturating_mul(100 - self.percent) / self.percent;
-        let backstop = cost.saturating_mul(1000 - BACKSTOP_PER_MILLE) / BACKSTOP_PER_MILLE;
+        let per_mille = per_mille.clamp(1, 1000);
+        let backstop = cost.saturating_mul(1000 - per_mille) / per_mille;
         self.earliest = now + rest;
         self.latest = now + backstop.max(BACKSTOP);
     }
@@ -89,7 +94,7 @@ mod tests {
     #[test]
     fn a_rest_is_nine_times_the_cost_at_ten_percent() {
         let mut pace = Pace::new(10);
-        pace.finished(at(1000), Duration::from_millis(20));
+        pace.finished(at(1000), Duration::from_millis(20), BACKSTOP_PER_MILLE);
         assert_eq!(pace.until_allowed(at(1000)), Duration::from_millis(180));
         assert_eq!(pace.until_allowed(at(1180)), Duration::ZERO);
         assert_eq!(pace.until_due(at(1000)), BACKSTOP);
@@ -104,7 +109,7 @@ mod tests {
             while now < at(600_000) {
                 now = now + pace.until_allowed(now) + cost;
                 used += cost;
-                pace.finished(now, cost);
+                pace.finished(now, cost, BACKSTOP_PER_MILLE);
             }
             assert!(used.as_millis() * 100 <= u128::from(percent) * 600_000 + 1400, "{percent}: {used:?}");
         }
@@ -113,17 +118,17 @@ mod tests {
     #[test]
     fn a_share_of_nothing_is_still_one_percent() {
         let mut pace = Pace::new(0);
-        pace.finished(at(0), Duration::from_millis(1));
+        pace.finished(at(0), Duration::from_millis(1), BACKSTOP_PER_MILLE);
         assert_eq!(pace.until_allowed(at(0)), Duration::from_millis(99));
         pace.set_percent(500);
-        pace.finished(at(0), Duration::from_millis(1));
+        pace.finished(at(0), Duration::from_millis(1), BACKSTOP_PER_MILLE);
         assert_eq!(pace.until_allowed(at(0)), Duration::ZERO);
     }
 
     #[test]
     fn what_others_spend_is_rested_for_too() {
         let mut pace = Pace::new(10);
-        pace.finished(at(0), Duration::from_millis(1));
+        pace.finished(at(0), Duration::from_millis(1), BACKSTOP_PER_MILLE);
         pace.spent(at(0), Duration::from_millis(2));
         assert_eq!(pace.until_allowed(at(0)), Duration::from_millis(27));
         pace.spent(at(1000), Duration::from_millis(1));
@@ -134,7 +139,9 @@ mod tests {
     #[test]
     fn the_backstop_of_a_very_large_table_comes_less_often() {
         let mut pace = Pace::new(10);
-        pace.finished(at(0), Duration::from_millis(100));
+        pace.finished(at(0), Duration::from_millis(100), BACKSTOP_PER_MILLE);
         assert_eq!(pace.until_due(at(0)), Duration::from_millis(19_900));
+        pace.finished(at(0), Duration::from_millis(100), BACKSTOP_PER_MILLE_BY_ID);
+        assert_eq!(pace.until_due(at(0)), Duration::from_millis(99_900));
     }
 }
