@@ -21,6 +21,13 @@ impl Monotonic {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// The last whole tick before it.
+    #[must_use]
+    pub fn floor(self, tick: Duration) -> Self {
+        let over = self.0.as_nanos().checked_rem(tick.as_nanos()).unwrap_or_default();
+        Self(self.0.saturating_sub(Duration::from_nanos(u64::try_from(over).unwrap_or_default())))
+    }
+
     /// Time since boot.
     #[must_use]
     pub const fn since_boot(self) -> Duration {

@@ -32,6 +32,12 @@ const QUICK_LOOKS: u32 = 8;
 /// How many of its time-outs an automount is left alone for.
 const TIMEOUTS_ALONE: u32 = 2;
 
+/// Looks of the ordinary rhythm share ticks of this length: the agent wakes once for all that fall into one, where a
+/// thousand volumes would wake it a hundred times a second.
+const TICK: Duration = Duration::from_millis(100);
+/// … where the interval is at least this many ticks, so that nothing is looked at noticeably earlier.
+const TICKS: u32 = 50;
+
 /// How often a volume is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rhythm {
@@ -140,7 +146,10 @@ impl ProbeClock {
             return None;
         }
         let interval = self.interval(*rhythm, state);
-        let regular = self.answered.map(|at| at + jittered(interval, volume.as_str(), self.sequence));
+        let regular = self.answered.map(|at| {
+            let due = at + jittered(interval, volume.as_str(), self.sequence);
+            if interval >= TICK * TICKS { due.floor(TICK) } else { due }
+        });
         match (self.wanted, regular) {
             (Some(wanted), Some(regular)) => Some(wanted.min(regular)),
             (wanted, regular) => wanted.or(regular),

@@ -336,9 +336,19 @@ fn what_a_repair_brings_must_have_the_pinned_sentinel() {
         World::healthy(vec![VolumeSpec { watch: Watch { mode: Mode::Act, ..Watch::default() }, ..nfs("a") }]);
     let pin = Sentinel { path: "s".into(), content: Some(b"pinned".to_vec()) };
     world.feed(Input::Pins([(VolumeId::new("a"), pin.clone())].into()));
-    world.answer("a", fails(107));
+    world.answer("a", fails(116));
     world.feed(Input::ProbeNow(VolumeId::new("a")));
     world.run(seconds(2));
     let plan = world.running().pop().unwrap();
     assert!(plan.actions.contains(&Action::Verify { sentinel: Some(pin) }), "{:?}", plan.actions);
+}
+
+#[test]
+fn looks_of_the_ordinary_rhythm_share_ticks() {
+    let mut world = World::healthy((0..200).map(|n| nfs(&alloc::format!("v{n}"))).collect());
+    world.log.clear();
+    world.run(seconds(60));
+    let times: Vec<Monotonic> = orders(&world).into_iter().map(|(at, _)| at).collect();
+    let ticks: BTreeSet<&Monotonic> = times.iter().collect();
+    assert!(times.len() >= 1000 && ticks.len() <= 600, "{} looks at {} times", times.len(), ticks.len());
 }
