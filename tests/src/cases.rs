@@ -30,6 +30,20 @@ mod sentinel_and_write;
 mod slow_volume;
 mod start_errors;
 mod storms;
+mod look_alike;
+mod readonly;
+mod stacked_mounts;
+mod table_bytes;
+mod two_superblocks;
+mod automounts;
+mod secrets;
+mod mount_helpers;
+mod failing_errnos;
+mod full_storage;
+mod mount_events;
+mod damaged_state;
+mod vanished_devices;
+mod lasting_faults;
 mod writeback_lost;
 
 /// Every case, in the order in which they are shown.
@@ -61,6 +75,20 @@ pub(crate) fn table() -> Vec<Case> {
         odd_mounts::CASES,
         &io::cases(),
         quiet_faults::CASES,
+        lasting_faults::CASES,
+        vanished_devices::CASES,
+        damaged_state::CASES,
+        mount_events::CASES,
+        full_storage::CASES,
+        failing_errnos::CASES,
+        mount_helpers::CASES,
+        secrets::CASES,
+        automounts::CASES,
+        two_superblocks::CASES,
+        table_bytes::CASES,
+        stacked_mounts::CASES,
+        readonly::CASES,
+        look_alike::CASES,
     ]
     .concat()
 }

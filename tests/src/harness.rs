@@ -18,3 +18,4 @@ pub mod scrape;
 pub mod tally;
 pub mod wait;
 pub mod watcher;
+pub mod words;
