@@ -94,13 +94,13 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     facts.persist_errors = opened.store.failures();
     let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
-    listeners.serve(&http::router(Api {
+    let router = http::router(Api {
         snapshots: receiver,
         metrics: metrics.clone(),
         commands: commands_tx,
         host,
         check_deadline: longest_deadline(&config.policy) + CHECK_GRACE,
-    }));
+    });
 
     let (sensors_tx, sensors) = mpsc::channel(CHANNEL);
     let sources = Sources::start(&config, &namespace, &sensors_tx, &mut facts);
@@ -125,7 +125,10 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         executor,
         reload: Arc::new(move || Config::load(&from)),
     };
-    EventLoop::new(parts).run().await
+    let event_loop = EventLoop::new(parts);
+    // Not before: the first scrape shows every volume that is expected.
+    listeners.serve(&router);
+    event_loop.run().await
 }
 
 async fn open_store(config: &Config) -> Result<store::Opened, ExitCode> {

@@ -150,6 +150,7 @@ impl EventLoop {
             changes: Changes::none(),
         };
         this.carry_out(outputs);
+        this.publish();
         this
     }
 

@@ -98,7 +98,6 @@ const HARMLESS: &[(&str, Errno, &[&str])] = &[
     ("again", Errno::EAGAIN, &["read"]),
     ("interrupted", Errno::EINTR, &["read"]),
     ("no-entry", Errno::ENOENT, &["open", "read"]),
-    ("stale-file", Errno::ESTALE, &["open", "read"]),
     ("no-space", Errno::ENOSPC, &["write", "create", "fsync", "flush"]),
     ("no-quota", Errno::EDQUOT, &["write", "create", "fsync", "flush"]),
     ("refused", Errno::EACCES, &["open"]),

@@ -54,7 +54,7 @@ fn lasts(bench: &mut Bench) -> Result<()> {
         (open_descriptors(agent.id()), children(agent.id()).len(), status_number(agent.id(), "Threads"))
     };
     let before = measure(&agent);
-    for _ in 0..10 {
+    for _ in 0..5 {
         let scrape = agent.wait_probes("well", 10.0)?;
         ensure!(words::healthy(&scrape, "well")? && words::sick(&scrape, "hung", "hung")?);
         ensure!(scrape.value("mountie_probe_stuck_seconds", &[("volume", "hung")])? > 0.0);

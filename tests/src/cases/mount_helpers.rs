@@ -8,7 +8,7 @@ use integration_tests::harness::agent::{Agent, STAGE, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
-use integration_tests::harness::mnt_ns::{mounts_at, mounts_below};
+use integration_tests::harness::mnt_ns::{mount_from, mounts_at, mounts_below};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::{self, Background};
 use integration_tests::harness::words;
@@ -107,7 +107,7 @@ fn vanishes(bench: &mut Bench) -> Result<()> {
     ensure!(!states.iter().any(|(state, _)| state == "healthy"), "it was called healthy: {states:?}");
     // The other one is stopped, and a person mounts it.
     drop(other);
-    integration_tests::harness::bench::mount_tmpfs(&place, "size=64k")?;
+    mount_from("scratch".as_ref(), &place, "tmpfs")?;
     agent.wait_state("v", "healthy")?;
     ensure!(mounts_at(&place)?.len() == 1);
     Ok(())

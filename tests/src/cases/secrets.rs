@@ -79,7 +79,7 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
     let names = words::volumes(&agent.scrape()?);
     ensure!(names.len() == SOURCES.len() + 1, "{names:?}");
     for name in &names {
-        let told = agent.command(&["describe", "--", name])?;
+        let told = agent.command(&["describe", name])?;
         said.push((format!("describe {name}"), String::from_utf8_lossy(&told.stdout).into_owned()));
     }
     for output in ["table", "wide", "json", "yaml"] {

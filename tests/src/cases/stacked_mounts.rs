@@ -84,8 +84,10 @@ fn onto_itself(bench: &mut Bench) -> Result<()> {
         ensure!(scrape.matching("mountie_volume_info", &[("volume", volume)]).count() == 1);
     }
     // The upper one goes: still the same file system, still in order.
-    unmount(&named.mountpoint().join("sub"))?;
-    unmount(named.mountpoint())?;
+    for place in [named.mountpoint().join("sub"), named.mountpoint().to_owned()] {
+        // While a look is under way, it is in use.
+        wait_for_some("it is unmounted", SOON, || unmount(&place).map(Some))?;
+    }
     agent.wait_scrape("one is left", |scrape| Ok(words::stack_depth(scrape, "named")? == 1.0))?;
     agent.wait_probes("named", 2.0)?;
     agent.wait_state("named", "healthy")?;

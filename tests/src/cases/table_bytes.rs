@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fmt::Write;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -109,7 +108,7 @@ fn any_bytes(bench: &mut Bench) -> Result<()> {
     for name in words::volumes(&scrape) {
         ensure!(!name.chars().any(char::is_control), "{name:?} would break a terminal or a log");
         told.insert(words::device(&scrape, &name)?);
-        let described = agent.command(&["describe", "--", &name])?;
+        let described = agent.command(&["describe", &name])?;
         let text = String::from_utf8_lossy(&described.stdout).into_owned();
         ensure!(described.status.code() == Some(0) && text.contains("healthy"), "{name:?}: {text}");
     }
@@ -142,10 +141,9 @@ fn sources(bench: &mut Bench) -> Result<()> {
         mount_from(OsStr::from_bytes(source), &place, "tmpfs")?;
         ensure!(only_mount_at(&place)?.source.as_bytes() == *source, "the kernel shows another source");
     }
-    // And one that is looked for by such a source.
-    let mut text = String::new();
-    let _ = write!(text, "{}", Volume::at("named", &odd.join("v4")).set("source", "a b\tc\nd\\e").to_toml());
-    let agent = Agent::start(bench, &format!("{}{text}", discovery(bench)))?;
+    // And one that is looked for by such a source, as the configuration spells it.
+    let named = Volume::at("named", &odd.join("v4")).set("source", "a b\\x09c\\x0ad\\x5ce");
+    let agent = Agent::start(bench, &format!("{}{}", discovery(bench), named.to_toml()))?;
     let scrape = agent.wait_scrape("all are healthy", |scrape| {
         let names = words::volumes(scrape);
         let all_well = names.iter().all(|name| words::healthy(scrape, name).unwrap_or(false));

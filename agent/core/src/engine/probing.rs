@@ -1,7 +1,8 @@
 //! Probes that are out: one at a time for each superblock, whichever volume it is for.
 //!
 //! A probe that passed its deadline blocks its superblock until its worker comes back or dies: a second one would
-//! hang beside it. Volumes that share a superblock queue in the order in which they came.
+//! hang beside it. Volumes that share a superblock queue in the order in which they came; while nobody can look
+//! at them, what has hung speaks for them too.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -12,7 +13,7 @@ use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output, ProbeOrder};
 use crate::health::evidence::{Look, Told};
 use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
-use crate::observation::{ProbeReport, ProbeResult, Source};
+use crate::observation::{ProbeReport, ProbeResult, ProbeStep, Source};
 use crate::time::Monotonic;
 
 /// One probe that is out.
@@ -21,7 +22,8 @@ struct Out {
     superblock: SuperblockId,
     volume: VolumeId,
     generation: Generation,
-    timed_out: bool,
+    /// Where it has hung; `None` before its deadline.
+    hung_at: Option<ProbeStep>,
 }
 
 /// All probes that are out, and who waits for them.
@@ -36,6 +38,10 @@ pub(super) struct Probing {
 impl Probing {
     fn is_busy(&self, superblock: SuperblockId) -> bool {
         self.busy.contains_key(&superblock)
+    }
+
+    fn hung_at(&self, superblock: SuperblockId) -> Option<ProbeStep> {
+        self.out.get(self.busy.get(&superblock)?)?.hung_at
     }
 
     fn wait(&mut self, superblock: SuperblockId, volume: &VolumeId) {
@@ -130,8 +136,7 @@ impl Engine {
         let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
         let queue = superblock.and_then(|superblock| self.probing.waiting.get(&superblock));
         let is_queued = queue.is_some_and(|queue| queue.contains(id));
-        let busy = superblock.and_then(|superblock| self.probing.busy.get(&superblock));
-        let is_hung = busy.and_then(|probe| self.probing.out.get(probe)).is_some_and(|out| out.timed_out);
+        let is_hung = superblock.and_then(|superblock| self.probing.hung_at(superblock)).is_some();
         (volume.probes.outstanding.is_some() || is_queued) && !is_hung
     }
 
@@ -149,9 +154,14 @@ impl Engine {
         let Some(superblock) = volume.shown.as_ref().map(|shown| shown.superblock) else { return false };
         if self.probing.is_busy(superblock) {
             self.probing.wait(superblock, id);
+            let hung_at = self.probing.hung_at(superblock);
+            if hung_at.is_some_and(|step| volume.evidence.hangs_with(step)) {
+                outputs
+                    .extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
+            }
             return false;
         }
-        let out = Out { superblock, volume: id.clone(), generation: volume.generation, timed_out: false };
+        let out = Out { superblock, volume: id.clone(), generation: volume.generation, hung_at: None };
         let probe = self.probing.begin(out);
         volume.probes.order(probe, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
@@ -160,15 +170,19 @@ impl Engine {
 
     /// Takes the answer of a probe.
     pub(super) fn take_probe(&mut self, report: &ProbeReport, now: Monotonic, outputs: &mut Vec<Output>) {
-        let timed_out = matches!(report.result, ProbeResult::TimedOut { .. });
-        let Some(out) = self.probing.out.get_mut(&report.id).filter(|out| !(out.timed_out && timed_out))
+        let hung_at = if let ProbeResult::TimedOut { step } = report.result { Some(step) } else { None };
+        let timed_out = hung_at.is_some();
+        let Some(out) =
+            self.probing.out.get_mut(&report.id).filter(|out| !(out.hung_at.is_some() && timed_out))
         else {
             outputs
                 .push(note(&report.volume, format!("an answer to probe {}, which is not out", report.id.0)));
             return;
         };
         let out = if timed_out {
-            out.timed_out = true;
+            out.hung_at = hung_at;
+            // Whoever waits for this look waits in vain.
+            self.touched.extend(self.by_superblock.get(&out.superblock).into_iter().flatten().cloned());
             out.clone()
         } else {
             match self.probing.end(report.id) {

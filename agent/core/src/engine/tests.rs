@@ -4,5 +4,6 @@ mod looks;
 mod places;
 mod repairs;
 mod settles;
+mod shared;
 mod waits;
 pub(super) mod world;

@@ -237,7 +237,7 @@ fn volumes_on_one_superblock_take_turns() {
     world.run(seconds(60));
     assert_eq!(expects(&world), [false; 3], "what hangs answers nobody");
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Hung)));
-    assert_eq!(world.state("b"), (Unknown, None), "nobody could look, and the last look is old");
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)), "nobody can look, and this is why");
     assert_eq!(world.state("c"), (Healthy, None));
     world.answer("a", Answer::Now(good()));
     let stuck = world.log.iter().rev().find_map(|(_, output)| match output {
