@@ -44,6 +44,7 @@ mod mount_events;
 mod damaged_state;
 mod vanished_devices;
 mod lasting_faults;
+mod stuck_programs;
 mod writeback_lost;
 
 /// Every case, in the order in which they are shown.
@@ -75,6 +76,7 @@ pub(crate) fn table() -> Vec<Case> {
         odd_mounts::CASES,
         &io::cases(),
         quiet_faults::CASES,
+        stuck_programs::CASES,
         lasting_faults::CASES,
         vanished_devices::CASES,
         damaged_state::CASES,

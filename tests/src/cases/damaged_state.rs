@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use integration_tests::harness::agent::{Agent, SOON, Setup, Volume};
 use integration_tests::harness::bench::{Bench, mount_tmpfs};
 use integration_tests::harness::case::Case;
-use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
+use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
 use integration_tests::harness::loop_dev::{Kind, LoopDevice};
 use integration_tests::harness::mnt_ns::{detach, only_mount_at, remount};
 use integration_tests::harness::needs::Need;
@@ -31,6 +31,12 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: TIMEOUT,
         run: read_only,
+    },
+    Case {
+        name: "an_agent_whose_state_hangs_watches_repairs_and_answers_all_the_same",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: TIMEOUT,
+        run: hangs,
     },
     Case {
         name: "an_agent_whose_state_lies_on_the_disk_that_fails_tells_of_both",
@@ -89,7 +95,9 @@ fn put(journal: &Path, bytes: &[u8]) -> Result<()> {
 fn damaged(bench: &mut Bench) -> Result<()> {
     let old = Injector::start(bench, "volume", "here")?;
     let new = Injector::prepare(bench, "successor", "here")?;
-    let setup = Setup::new(bench, &acting(&old, &new)?.to_toml())?;
+    // Nothing here is about the kernel programs, and ten starts are faster without them.
+    let body = format!("[kernel]\nfamily = \"off\"\n{}", acting(&old, &new)?.to_toml());
+    let setup = Setup::new(bench, &body)?;
     // A real journal: of an agent that has repaired something.
     let mut agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("v", "healthy")?;
@@ -142,6 +150,30 @@ fn read_only(bench: &mut Bench) -> Result<()> {
     agent.wait_scrape("it is repaired", |scrape| Ok(words::repairs(scrape, "v", "changed") == 1.0))?;
     agent.wait_state("v", "healthy")?;
     agent.must_run()
+}
+
+/// The disk under the state takes requests and answers none.
+fn hangs(bench: &mut Bench) -> Result<()> {
+    let disk = Injector::start(bench, "disk", "here")?;
+    let old = Injector::start(bench, "volume", "here")?;
+    let new = Injector::prepare(bench, "successor", "here")?;
+    let mut setup = Setup::new(bench, &acting(&old, &new)?.to_toml())?;
+    setup.state_dir = disk.mountpoint().join("sub");
+    fs::set_permissions(&setup.state_dir, Permissions::from_mode(0o700))?;
+    disk.set(&Mode::hang_all())?;
+    let mut agent = Agent::start_with(bench, &setup)?;
+    let scrape = agent.wait_state("v", "healthy")?;
+    ensure!(failures(&scrape)? > 0.0, "it is not told");
+    old.kill()?;
+    let scrape = agent.wait_scrape("it is repaired without a journal", |scrape| {
+        Ok(words::repairs(scrape, "v", "changed") == 1.0)
+    })?;
+    ensure!(failures(&scrape)? >= 2.0, "neither the intent nor the outcome could be written");
+    agent.wait_state("v", "healthy")?;
+    ensure!(agent.get("/healthz")?.status == 200);
+    disk.set(&Mode::Ok)?;
+    agent.must_run()?;
+    agent.terminate(SOON).map(drop)
 }
 
 fn on_the_failing_disk(bench: &mut Bench) -> Result<()> {

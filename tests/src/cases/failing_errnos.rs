@@ -118,8 +118,11 @@ fn harmless(bench: &mut Bench) -> Result<()> {
         volumes.push((*name, injector));
     }
     let agent = Agent::start(bench, &body)?;
+    agent.wait_scrape("each was looked at often enough", |scrape| {
+        let probes = |name: &&str| scrape.sum("mountie_probe_total", &[("volume", name)]);
+        Ok(volumes.iter().all(|(name, _)| probes(name) >= 8.0))
+    })?;
     for (name, _) in &volumes {
-        agent.wait_probes(name, 8.0)?;
         words::was_never_sick(&agent, name).context(*name)?;
     }
     for (name, injector) in &volumes {

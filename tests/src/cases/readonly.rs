@@ -32,6 +32,12 @@ pub(crate) const CASES: &[Case] = &[
         run: remounted,
     },
     Case {
+        name: "a_mount_that_alone_turned_read_only_is_degraded_and_its_siblings_are_not",
+        needs: &[Need::Root],
+        timeout: TIMEOUT,
+        run: one_mount,
+    },
+    Case {
         name: "ext4_that_is_read_only_by_an_error_stays_degraded_when_it_is_remounted_writable",
         needs: EXT4,
         timeout: TIMEOUT,
@@ -97,6 +103,10 @@ fn on_purpose(bench: &mut Bench) -> Result<()> {
     let agent = Agent::start(bench, &volumes.map(|volume| volume.to_toml()).concat())?;
     for volume in ["ordered", "view", "shared", "unsaid"] {
         agent.wait_state(volume, "healthy")?;
+        // A program that writes there all the same meets its error, and that is all.
+        for place in [&mountpoint, &view].into_iter().filter(|_| volume != "shared") {
+            ensure!(fs::write(place.join("new"), b"x").is_err(), "{} can be written", place.display());
+        }
         agent.wait_probes(volume, 2.0)?;
         words::was_never_sick(&agent, volume)?;
     }
@@ -121,6 +131,25 @@ fn remounted(bench: &mut Bench) -> Result<()> {
     agent.wait_degraded(&name, "readonly")?;
     remount(&mountpoint, MsFlags::empty())?;
     agent.wait_state(&name, "healthy")?;
+    words::untouched(&agent.scrape()?)
+}
+
+/// The file system can be written all the while, at another place.
+fn one_mount(bench: &mut Bench) -> Result<()> {
+    let (place, sibling) = (bench.make_directory("volume")?, bench.make_directory("sibling")?);
+    in_memory(&place)?;
+    bind(&place, &sibling)?;
+    let body = watched("v", &place).to_toml() + &watched("sibling", &sibling).to_toml();
+    let agent = Agent::start(bench, &body)?;
+    agent.wait_state("v", "healthy")?;
+    agent.wait_state("sibling", "healthy")?;
+    make_bind_readonly(&place)?;
+    agent.wait_degraded("v", "readonly")?;
+    ensure!(has_word(&only_mount_at(&place)?.super_options, "rw"), "the file system itself was changed");
+    agent.wait_probes("sibling", 2.0)?;
+    words::was_never_sick(&agent, "sibling")?;
+    remount(&place, MsFlags::MS_BIND)?;
+    agent.wait_state("v", "healthy")?;
     words::untouched(&agent.scrape()?)
 }
 

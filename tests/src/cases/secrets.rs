@@ -82,7 +82,7 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
         let told = agent.command(&["describe", name])?;
         said.push((format!("describe {name}"), String::from_utf8_lossy(&told.stdout).into_owned()));
     }
-    for output in ["table", "wide", "json", "yaml"] {
+    for output in ["table", "wide", "json"] {
         let told = agent.command(&["status", "-o", output])?;
         said.push((format!("status -o {output}"), String::from_utf8_lossy(&told.stdout).into_owned()));
     }

@@ -40,6 +40,12 @@ pub(crate) const CASES: &[Case] = &[
         timeout: TIMEOUT,
         run: top_of_stack,
     },
+    Case {
+        name: "a_volume_below_a_directory_that_is_mounted_over_is_covered_until_that_is_gone",
+        needs: ROOT,
+        timeout: TIMEOUT,
+        run: covered_above,
+    },
     Case { name: "one_source_at_two_places_is_two_volumes", needs: FUSE, timeout: TIMEOUT, run: two_places },
     Case {
         name: "a_volume_that_was_taken_out_of_the_configuration_is_gone_from_the_next_scrape",
@@ -137,6 +143,29 @@ fn top_of_stack(bench: &mut Bench) -> Result<()> {
     place.set(&Mode::Ok)?;
     detach(place.mountpoint())?;
     agent.wait_state("v", "healthy").map(drop)
+}
+
+/// The volume is in the table all the time, and no path leads to it. Its path is written as people write paths.
+fn covered_above(bench: &mut Bench) -> Result<()> {
+    let parent = bench.make_directory("parent")?;
+    let place = parent.join("volume");
+    fs::create_dir(&place)?;
+    mount_tmpfs(&place, "size=64k")?;
+    fs::write(place.join(".mountie"), "here")?;
+    let spelled = PathBuf::from(format!("{}//parent/./volume/", bench.directory().display()));
+    let agent = Agent::start(bench, &watched("v", &spelled).sentinel("here").to_toml())?;
+    agent.wait_state("v", "healthy")?;
+    mount_tmpfs(&parent, "size=64k")?;
+    agent.wait_degraded("v", "covered")?;
+    // Also where the cover has such a directory, with such a file in it.
+    fs::create_dir(&place)?;
+    fs::write(place.join(".mountie"), "here")?;
+    let scrape = agent.scrape()?;
+    ensure!(words::sick(&scrape, "v", "covered")?, "{}", scrape.summary());
+    ensure!(mounts_at(&place)?.len() == 1, "the volume is not in the table");
+    unmount(&parent)?;
+    agent.wait_state("v", "healthy")?;
+    words::untouched(&agent.scrape()?)
 }
 
 fn two_places(bench: &mut Bench) -> Result<()> {
