@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -44,14 +45,20 @@ fn page_faults(bench: &mut Bench) -> Result<()> {
     let mut setup = Setup::new(bench, &(fast("v", &injector) + &fast("well", &well)))?;
     // The census goes through procfs.
     setup.body = format!("[kernel]\nfamily = \"off\"\n{}", setup.body);
+    let files: Vec<PathBuf> =
+        (0..4).map(|number| injector.mountpoint().join(format!("cached{number}"))).collect();
+    for file in &files {
+        fs::write(file, [b'x'; 4096]).context("cannot make a file")?;
+    }
     let mut agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("v", "healthy")?;
     injector.set(&Mode::Hang(vec!["read".to_owned()]))?;
     let this_program = std::env::current_exe().context("cannot find this program")?;
-    let stuck: Vec<Background> = (0..4)
-        .map(|number| {
+    let stuck: Vec<Background> = files
+        .iter()
+        .map(|file| {
             let mut command = Command::new(&this_program);
-            command.args([TOUCH, "load"]).arg(injector.data(number)).arg("0").stdin(Stdio::null());
+            command.args([TOUCH, "load"]).arg(file).arg("0").stdin(Stdio::null());
             command.spawn().map(Background).context("cannot start a program")
         })
         .collect::<Result<_>>()?;

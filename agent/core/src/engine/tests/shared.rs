@@ -5,8 +5,9 @@ use alloc::vec;
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::Input;
 use crate::id::{PlanId, ProbeId};
-use crate::observation::{ProbeReport, ProbeResult, ProbeStep};
+use crate::observation::{Op, ProbeReport, ProbeResult, ProbeStep};
 use crate::remediation::{Outcome, Refusal};
+use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Recovering, Unknown};
 use crate::verdict::Reason;
 use crate::volume::{Mode, VolumeSpec};
@@ -127,4 +128,29 @@ fn a_bind_whose_source_is_still_dead_waits() {
     world.table();
     world.run(seconds(5));
     assert!(world.running().is_empty());
+}
+
+/// `b` is a view of what `a` is, in the same place of the kernel's counts.
+fn viewed(options: &[u8]) -> World {
+    let mut world = sharing();
+    let mut view = mount(50, 10, "/view", "fuse.x", "x");
+    view.options = Options::parse(options);
+    world.mounts.push(view);
+    world.table();
+    for _ in 0..20 {
+        world.hint(10, Some(2), 30, Op::Open);
+        world.run(millis(500));
+    }
+    world
+}
+
+#[test]
+fn who_writes_to_a_read_only_view_says_nothing_about_the_file_system() {
+    let world = viewed(b"ro");
+    assert_eq!(world.state("a"), (Healthy, None));
+    assert_eq!(world.transitions(), vec![]);
+    let counted: u64 = world.status("a").errors.values().sum();
+    assert_eq!(counted, 20, "it is counted all the same");
+    let world = viewed(b"rw");
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "no view could have refused that");
 }
