@@ -9,7 +9,7 @@ use integration_tests::harness::autofs::Trap;
 use integration_tests::harness::bench::{Bench, mount_tmpfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
-use integration_tests::harness::mnt_ns::{mounts_at, move_mount, unmount};
+use integration_tests::harness::mnt_ns::{mounts_at, move_mount, unmount_when_free};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::words;
 use nix::errno::Errno;
@@ -64,7 +64,7 @@ fn expiry(bench: &mut Bench) -> Result<()> {
         agent.wait_probes("named", 3.0)?;
         // It has not been used for a while, and the automounter takes it away.
         for place in [&named, &found] {
-            unmount(place)?;
+            unmount_when_free(place)?;
         }
         agent.wait_scrape("it is idle again", |scrape| words::idle(scrape, "named"))?;
         let scrape = agent.wait_probes("clock", 10.0)?;
@@ -92,7 +92,7 @@ fn fault(bench: &mut Bench) -> Result<()> {
     injector.set(&Mode::fail_all(Errno::ESTALE))?;
     agent.wait_degraded("v", "stale")?;
     // Expired while it was sick: nothing is there that could be.
-    unmount(&place)?;
+    unmount_when_free(&place)?;
     let scrape = agent.wait_scrape("it is idle", |scrape| words::idle(scrape, "v"))?;
     ensure!(!is_in_state(&scrape, "v", "degraded")?);
     ensure!(!trap.was_triggered(), "the agent stepped on the trap");

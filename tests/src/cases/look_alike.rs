@@ -10,7 +10,7 @@ use integration_tests::harness::agent::{Agent, Volume};
 use integration_tests::harness::bench::{Bench, mount_tmpfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
-use integration_tests::harness::mnt_ns::{detach, mounts_at, move_mount, unmount};
+use integration_tests::harness::mnt_ns::{detach, mounts_at, move_mount, unmount_when_free};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::reader::{Reader, Work};
 use integration_tests::harness::words;
@@ -79,7 +79,7 @@ fn detached(bench: &mut Bench) -> Result<()> {
         if way == "detached" {
             detach(&mountpoint)?;
         } else {
-            unmount(&mountpoint)?;
+            unmount_when_free(&mountpoint)?;
         }
         agent.wait_degraded("v", "missing").context(way)?;
         ensure!(fs::read(mountpoint.join(".mountie"))? == b"here", "the copy is not there");

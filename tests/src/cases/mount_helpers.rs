@@ -99,10 +99,10 @@ fn vanishes(bench: &mut Bench) -> Result<()> {
     let script = "while :; do if grep -q \" $1 \" /proc/self/mountinfo; then sleep 0.1; umount \"$1\"; fi; sleep 0.01; done";
     let child = Command::new("sh").args(["-c", script, "sh"]).arg(&place).stdin(Stdio::null()).spawn()?;
     let other = Background(child);
-    let agent = Agent::start(bench, &(volume.to_toml() + "max_attempts = 3\n"))?;
+    let agent = Agent::start(bench, &(volume.to_toml() + "max_attempts = 2\n"))?;
     let scrape = agent.wait_state("v", "quarantined")?;
     let made = words::repairs(&scrape, "v", "changed");
-    ensure!(made <= 3.0, "{made} mounts were made");
+    ensure!(made <= 2.0, "{made} mounts were made");
     let states = words::history(&agent, "v")?;
     ensure!(!states.iter().any(|(state, _)| state == "healthy"), "it was called healthy: {states:?}");
     // The other one is stopped, and a person mounts it.

@@ -9,7 +9,9 @@ use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, errors, toml
 use integration_tests::harness::bench::{Bench, in_memory};
 use integration_tests::harness::case::{Case, Skip};
 use integration_tests::harness::loop_dev::{Kind, LoopDevice};
-use integration_tests::harness::mnt_ns::{bind, make_bind_readonly, only_mount_at, remount, unmount};
+use integration_tests::harness::mnt_ns::{
+    bind, make_bind_readonly, only_mount_at, remount, unmount_when_free,
+};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::words;
 use nix::mount::MsFlags;
@@ -190,7 +192,7 @@ fn remembered(bench: &mut Bench) -> Result<()> {
     fs::write(mountpoint.join(".mountie"), "here")?;
     LoopDevice::settle(&mountpoint)?;
     let repair = || -> Result<()> {
-        unmount(&mountpoint)?;
+        unmount_when_free(&mountpoint)?;
         device.mount(&mountpoint, "errors=remount-ro")
     };
     let mut agent = Agent::start_with(bench, &setup)?;

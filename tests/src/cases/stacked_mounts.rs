@@ -10,7 +10,7 @@ use integration_tests::harness::bench::{Bench, mount_tmpfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
 use integration_tests::harness::mnt_ns::{
-    bind, detach, mounts_at, move_mount, only_mount_at, table, unmount,
+    bind, detach, mounts_at, move_mount, only_mount_at, table, unmount_when_free,
 };
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::scrape::Scrape;
@@ -91,8 +91,7 @@ fn onto_itself(bench: &mut Bench) -> Result<()> {
     }
     // The upper one goes: still the same file system, still in order.
     for place in [named.mountpoint().join("sub"), named.mountpoint().to_owned()] {
-        // While a look is under way, it is in use.
-        wait_for_some("it is unmounted", SOON, || unmount(&place).map(Some))?;
+        unmount_when_free(&place)?;
     }
     agent.wait_scrape("one is left", |scrape| Ok(words::stack_depth(scrape, "named")? == 1.0))?;
     agent.wait_probes("named", 2.0)?;
@@ -111,7 +110,7 @@ fn stacked(bench: &mut Bench) -> Result<()> {
         })?;
     }
     for depth in (0..5).rev() {
-        unmount(&place)?;
+        unmount_when_free(&place)?;
         let scrape = agent.wait_scrape("the depth shrinks", |scrape| {
             Ok(words::stack_depth(scrape, "v")? == f64::from(depth))
         })?;
@@ -163,7 +162,7 @@ fn covered_above(bench: &mut Bench) -> Result<()> {
     let scrape = agent.scrape()?;
     ensure!(words::sick(&scrape, "v", "covered")?, "{}", scrape.summary());
     ensure!(mounts_at(&place)?.len() == 1, "the volume is not in the table");
-    unmount(&parent)?;
+    unmount_when_free(&parent)?;
     agent.wait_state("v", "healthy")?;
     words::untouched(&agent.scrape()?)
 }
@@ -251,7 +250,7 @@ fn after_a_start(bench: &mut Bench) -> Result<()> {
     agent.wait_state("hung", "healthy")?;
     agent.wait_state("gone", "healthy")?;
     agent.terminate(SOON)?;
-    unmount(&gone)?;
+    unmount_when_free(&gone)?;
     hung.set(&Mode::hang_all())?;
     let lines = table()?.len();
     let mut agent = Agent::spawn(bench, &setup)?;

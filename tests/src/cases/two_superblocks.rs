@@ -10,7 +10,7 @@ use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
 use integration_tests::harness::loop_dev::{Kind, LoopDevice};
-use integration_tests::harness::mnt_ns::{bind, detach, only_mount_at, unmount};
+use integration_tests::harness::mnt_ns::{bind, detach, only_mount_at, unmount_when_free};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::words;
 
@@ -141,7 +141,7 @@ fn same_again(bench: &mut Bench, kind: Kind) -> Result<()> {
     ensure!(!states.iter().skip(after).any(|(state, _)| state == "healthy"), "{states:?}");
 
     drop(user);
-    unmount(&mountpoint)?;
+    unmount_when_free(&mountpoint)?;
     device.mount(&mountpoint, options)?;
     agent.wait_state("v", "healthy").map(drop)
 }

@@ -5,9 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::wait::wait_for_some;
 
 /// One line of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +76,14 @@ pub fn mounts_below(path: &Path) -> Result<Vec<MountLine>> {
 /// When the kernel refuses.
 pub fn unmount(path: &Path) -> Result<()> {
     umount2(path, MntFlags::UMOUNT_NOFOLLOW).with_context(|| format!("cannot unmount {}", path.display()))
+}
+
+/// Unmounts plainly as soon as nobody holds the mount: a look of the agent that is under way does for a moment.
+///
+/// # Errors
+/// When somebody holds it for long.
+pub fn unmount_when_free(path: &Path) -> Result<()> {
+    wait_for_some("nobody holds the mount", Duration::from_secs(30), || unmount(path).map(Some))
 }
 
 /// Detaches the top mount, whoever holds it.
