@@ -433,15 +433,11 @@ impl Evidence {
         self.good_look(&ok, started, now);
     }
 
-    /// A look at the same superblock has hung at this step, and none is made at this mount until it is back.
-    /// Only where that step would hang here too. Says whether it is news.
+    /// A look at another mount of the superblock has hung at this step, and none is made at this mount until it is
+    /// back. At which step is chance: a file system that stops answering may do so in the middle of a look. Says
+    /// whether it is news.
     pub fn hangs_with(&mut self, step: ProbeStep) -> bool {
-        let is_shared = match step {
-            ProbeStep::Identity | ProbeStep::Root | ProbeStep::Device => true,
-            // One file may be slow, locked or on another server: it speaks for no other mount.
-            ProbeStep::Sentinel | ProbeStep::Write => false,
-        };
-        let is_news = is_shared && !matches!(self.look, Look::Hung { .. });
+        let is_news = !matches!(self.look, Look::Hung { .. });
         if is_news {
             self.bad(Look::Hung { step });
         }
