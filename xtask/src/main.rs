@@ -6,11 +6,15 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod agent;
+mod apt;
 mod bench;
+mod built;
 mod ci;
 mod command;
+mod coverage;
 mod cross;
 mod ebpf;
+mod quietly;
 mod setup;
 mod shows;
 mod test;
@@ -60,6 +64,8 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Measure which lines of the deciding and decoding code unit tests run; fails where these are too few
+    Coverage,
     /// The project's own lints: layers, sizes, headings, kernel references
     Tidy,
     /// Run the integration tests, or a command, in guests with distributions' kernels (as root)
@@ -69,6 +75,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(end) = coverage::compile() {
+        return end;
+    }
     let result = match Cli::parse().task {
         Task::Setup => setup::run(),
         Task::Build { release: true } => agent::build(agent::Profile::Release).map(drop),
@@ -79,6 +88,7 @@ fn main() -> ExitCode {
         Task::Bench { what } => bench::run(&what),
         Task::Object => ebpf::build(&command::root()).map(drop),
         Task::Cross { release } => cross::run(release).map(drop),
+        Task::Coverage => coverage::run(),
         Task::Tidy => tidy::run(),
         Task::Vm(args) => vm::run(&args),
         Task::Ci => ci::run(),

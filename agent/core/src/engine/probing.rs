@@ -1,8 +1,7 @@
 //! Probes that are out: one at a time for each superblock, whichever volume it is for.
 //!
 //! A probe that passed its deadline blocks its superblock until its worker comes back or dies: a second one would
-//! hang beside it. Volumes that share a superblock queue in the order in which they came; while nobody can look
-//! at them, what has hung speaks for them too.
+//! hang beside it. Volumes that share a superblock queue in the order in which they came.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -13,7 +12,7 @@ use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output, ProbeOrder};
 use crate::health::evidence::{Look, Told};
 use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
-use crate::observation::{ProbeReport, ProbeResult, ProbeStep, Source};
+use crate::observation::{ProbeReport, ProbeResult, Source};
 use crate::time::Monotonic;
 
 /// One probe that is out.
@@ -22,8 +21,17 @@ struct Out {
     superblock: SuperblockId,
     volume: VolumeId,
     generation: Generation,
-    /// Where it has hung; `None` before its deadline.
-    hung_at: Option<ProbeStep>,
+    /// It passed its deadline, and began then.
+    stuck_since: Option<Monotonic>,
+}
+
+/// A look of another volume that hangs on the same superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Behind {
+    /// When it began.
+    pub(super) since: Monotonic,
+    /// That volume is no longer there: it was repaired or unmounted, and its look is left behind.
+    pub(super) has_left: bool,
 }
 
 /// All probes that are out, and who waits for them.
@@ -40,8 +48,9 @@ impl Probing {
         self.busy.contains_key(&superblock)
     }
 
-    fn hung_at(&self, superblock: SuperblockId) -> Option<ProbeStep> {
-        self.out.get(self.busy.get(&superblock)?)?.hung_at
+    /// Since when the probe that is out on a superblock has not come back.
+    pub(super) fn stuck_since(&self, superblock: SuperblockId) -> Option<Monotonic> {
+        self.busy.get(&superblock).and_then(|probe| self.out.get(probe)).and_then(|out| out.stuck_since)
     }
 
     fn wait(&mut self, superblock: SuperblockId, volume: &VolumeId) {
@@ -81,6 +90,17 @@ impl Volume {
         let can_look = self.is_watched() && self.presence == Some(Presence::Present) && self.plan.is_none();
         let due = self.probes.due(&self.id, &self.watch, self.condition.state).filter(|_| can_look)?;
         Some(self.hold_until.map_or(due, |until| due.max(until)))
+    }
+
+    /// Takes whether a look of another volume hangs on its superblock: then it cannot be looked at.
+    pub(super) fn stand_behind(&mut self, ahead: Option<Behind>, now: Monotonic) {
+        self.behind = ahead.filter(|_| self.probes.outstanding.is_none());
+        self.evidence.overdue = self.overdue_at().is_some_and(|time| time <= now);
+    }
+
+    /// When the look that it cannot have would have passed its deadline.
+    pub(super) fn overdue_at(&self) -> Option<Monotonic> {
+        self.behind.and_then(|_| self.probe_due()).map(|due| due + self.watch.deadline)
     }
 
     fn probe_order(&self, id: ProbeId) -> Option<ProbeOrder> {
@@ -128,6 +148,17 @@ impl Volume {
 }
 
 impl Engine {
+    /// What stands in the way of looks at a superblock: the look of a volume that has not come back.
+    pub(super) fn hangs_on(&self, superblock: SuperblockId) -> Option<Behind> {
+        let out = self.probing.busy.get(&superblock).and_then(|probe| self.probing.out.get(probe))?;
+        let is_there = |volume: &Volume| {
+            let shown = volume.shown.as_ref();
+            volume.generation == out.generation && shown.is_some_and(|shown| shown.superblock == superblock)
+        };
+        let has_left = !self.volumes.get(&out.volume).is_some_and(is_there);
+        out.stuck_since.map(|since| Behind { since, has_left })
+    }
+
     /// Whether an answer about this volume is on its way: a look is out, or stands in the queue for its
     /// superblock, and what is out there has not hung.
     #[must_use]
@@ -136,7 +167,7 @@ impl Engine {
         let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
         let queue = superblock.and_then(|superblock| self.probing.waiting.get(&superblock));
         let is_queued = queue.is_some_and(|queue| queue.contains(id));
-        let is_hung = superblock.and_then(|superblock| self.probing.hung_at(superblock)).is_some();
+        let is_hung = superblock.is_some_and(|superblock| self.probing.stuck_since(superblock).is_some());
         (volume.probes.outstanding.is_some() || is_queued) && !is_hung
     }
 
@@ -154,14 +185,9 @@ impl Engine {
         let Some(superblock) = volume.shown.as_ref().map(|shown| shown.superblock) else { return false };
         if self.probing.is_busy(superblock) {
             self.probing.wait(superblock, id);
-            let hung_at = self.probing.hung_at(superblock);
-            if hung_at.is_some_and(|step| volume.evidence.hangs_with(step)) {
-                outputs
-                    .extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
-            }
             return false;
         }
-        let out = Out { superblock, volume: id.clone(), generation: volume.generation, hung_at: None };
+        let out = Out { superblock, volume: id.clone(), generation: volume.generation, stuck_since: None };
         let probe = self.probing.begin(out);
         volume.probes.order(probe, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
@@ -170,19 +196,16 @@ impl Engine {
 
     /// Takes the answer of a probe.
     pub(super) fn take_probe(&mut self, report: &ProbeReport, now: Monotonic, outputs: &mut Vec<Output>) {
-        let hung_at = if let ProbeResult::TimedOut { step } = report.result { Some(step) } else { None };
-        let timed_out = hung_at.is_some();
+        let timed_out = matches!(report.result, ProbeResult::TimedOut { .. });
         let Some(out) =
-            self.probing.out.get_mut(&report.id).filter(|out| !(out.hung_at.is_some() && timed_out))
+            self.probing.out.get_mut(&report.id).filter(|out| !(out.stuck_since.is_some() && timed_out))
         else {
             outputs
                 .push(note(&report.volume, format!("an answer to probe {}, which is not out", report.id.0)));
             return;
         };
         let out = if timed_out {
-            out.hung_at = hung_at;
-            // Whoever waits for this look waits in vain.
-            self.touched.extend(self.by_superblock.get(&out.superblock).into_iter().flatten().cloned());
+            out.stuck_since = Some(report.started.min(now));
             out.clone()
         } else {
             match self.probing.end(report.id) {
@@ -190,6 +213,7 @@ impl Engine {
                 None => return,
             }
         };
+        self.touch_behind(&out);
         let slow_percent = self.policy.thresholds.slow_percent;
         match self.volumes.get_mut(&out.volume) {
             Some(volume)
@@ -219,9 +243,17 @@ impl Engine {
         }
     }
 
+    /// A look that hangs, or has hung, concerns every volume on its superblock.
+    fn touch_behind(&mut self, out: &Out) {
+        if out.stuck_since.is_some() {
+            self.touched.extend(self.by_superblock.get(&out.superblock).into_iter().flatten().cloned());
+        }
+    }
+
     /// An abandoned worker came back or died. What it would have said is too old; the next look says it.
     pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
         let Some(out) = self.probing.end(id) else { return };
+        self.touch_behind(&out);
         if let Some(volume) = self.volumes.get_mut(&out.volume)
             && volume.probes.outstanding == Some(id)
         {

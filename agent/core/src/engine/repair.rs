@@ -27,6 +27,10 @@ use crate::volume::{Identity, Mode};
 /// The table is given this long to show what a plan has done.
 const TABLE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Storage that failed this long before a volume turned read-only is taken for the cause. Nothing wakes the reader of
+/// the table then: it may see the turn only with its next reading.
+const CAUSE: Duration = Duration::from_secs(30);
+
 /// A plan that is being carried out.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
@@ -71,13 +75,25 @@ impl Volume {
         }
     }
 
-    /// Since when the patience of the ladder counts. What has hung is replaced only while its probe is still out:
-    /// once that came back the volume is slow, and the next look says more.
+    /// Since when the patience of the ladder counts. What has hung is replaced only while a probe is still out: once
+    /// that came back the volume is slow, and the next look says more.
     fn wrong_since(&self, reason: Reason) -> Option<Monotonic> {
         if reason != Reason::Hung {
             return Some(self.sick_since);
         }
-        self.probes.stuck_since.map(|began| self.sick_since.max(began + self.watch.deadline))
+        self.probes
+            .stuck_since
+            .or_else(|| self.hangs_as_well())
+            .map(|began| self.sick_since.max(began + self.watch.deadline))
+    }
+
+    /// Since when it hangs behind the look of another volume on its superblock, if more than that look says so: it
+    /// may hang in a directory that this volume does not show. Tasks that wait here are proof. Where the other volume
+    /// has left the superblock, nobody will ever look at this one, and it follows.
+    fn hangs_as_well(&self) -> Option<Monotonic> {
+        let ahead = self.behind.filter(|_| self.evidence.overdue)?;
+        let is_waited_for = self.evidence.waiting.is_some_and(|waiting| waiting.seen >= ahead.since);
+        (is_waited_for || ahead.has_left).then_some(ahead.since)
     }
 
     /// The row of the ladder that applies.
@@ -99,7 +115,7 @@ impl Volume {
         self.watch.mode == Mode::DryRun && self.due_plan.as_ref().is_some_and(|plan| plan.reason == reason)
     }
 
-    fn class(&self) -> FsClass {
+    pub(super) fn class(&self) -> FsClass {
         let shown = self.own_mount();
         let (fstype, source) =
             (shown.map(|shown| shown.fstype.as_str()), shown.map(|shown| shown.source.as_slice()));
@@ -109,7 +125,12 @@ impl Volume {
     /// Whether storage made the volume read-only, not a person.
     fn has_cause(&self) -> bool {
         let by_probe = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ProbeFails(..)));
-        self.evidence.table.emergency_ro || self.evidence.storage_errors || by_probe
+        self.evidence.table.emergency_ro || by_probe || self.readonly_by_storage()
+    }
+
+    /// Whether storage failed close before the volume turned read-only.
+    pub(super) fn readonly_by_storage(&self) -> bool {
+        self.evidence.readonly_cause.is_storage(self.judgement.evidence_at, CAUSE)
     }
 
     fn own_mount(&self) -> Option<&crate::engine::volume::Shown> {

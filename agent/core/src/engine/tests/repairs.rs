@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
-use crate::id::PlanId;
+use crate::id::{PlanId, VolumeId};
 use crate::observation::{Op, ProbeOk, ProbeResult};
 use crate::remediation::{Action, Outcome, Refusal};
 use crate::topology::Options;
@@ -287,6 +287,88 @@ fn read_only_is_repaired_only_where_storage_caused_it() {
     old_kernel.table();
     old_kernel.run(millis(10));
     assert_eq!(old_kernel.state("a"), (Recovering, Some(Reason::Readonly)));
+}
+
+#[test]
+fn no_error_that_is_harmless_long_past_or_later_undoes_what_a_person_made_read_only() {
+    let healthy = || World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
+    let remount_readonly = |world: &mut World| {
+        world.mounts[1].super_options = Options::parse(b"ro");
+        world.table();
+        world.run(millis(10));
+    };
+    // A FIFO without a reader, a device node without a driver, a retry below the file system.
+    for (errno, op) in [(6, Op::Open), (19, Op::Open), (123, Op::List), (5, Op::Device), (5, Op::Request)] {
+        let mut world = healthy();
+        world.hint(10, None, errno, op);
+        remount_readonly(&mut world);
+        world.run(seconds(60));
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "{errno} {op:?}");
+    }
+    let mut world = healthy();
+    world.hint(10, None, 5, Op::Read);
+    world.run(seconds(60));
+    remount_readonly(&mut world);
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "a minute ago");
+    world.run(seconds(60));
+    world.hint(10, None, 5, Op::Read);
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "long after");
+    assert!(world.running().is_empty());
+}
+
+/// `a` and `b` on one superblock; a look at `a` hangs, and that at `b` is overdue for long.
+fn behind(mode_of_a: Mode) -> World {
+    let mut world =
+        World::new(vec![spec("a", "nfs4", "filer:/a", mode_of_a), spec("b", "nfs4", "filer:/b", Mode::Act)]);
+    world.replace("/mnt/b", 10);
+    world.mounts[2].id.0 = 55;
+    world.table();
+    world.run(millis(100));
+    world.answer("a", Answer::Hangs);
+    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    world.run(seconds(60));
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)));
+    world
+}
+
+fn repaired(world: &World) -> Vec<VolumeId> {
+    world.running().into_iter().map(|plan| plan.volume).collect()
+}
+
+#[test]
+fn a_volume_behind_a_look_that_hangs_is_repaired_when_tasks_wait_on_it_as_well() {
+    let mut world = behind(Mode::Observe);
+    assert_eq!(repaired(&world), [], "nobody is repaired by hearsay");
+    world.census(10, None, 2);
+    assert_eq!(repaired(&world), [], "they may be served yet");
+    world.census(10, None, 3);
+    assert_eq!(repaired(&world), [VolumeId::new("b")]);
+}
+
+#[test]
+fn of_a_superblock_that_hangs_the_volume_that_was_looked_at_is_repaired_first() {
+    let mut world = behind(Mode::Act);
+    assert_eq!(repaired(&world), [VolumeId::new("a")]);
+    world.finish(PlanId(100), Outcome::Failed(Errno(110)));
+    world.run(seconds(60));
+    assert_eq!(repaired(&world), [VolumeId::new("a")], "and nobody else while it needs it");
+    let again = world.running()[0].id;
+    world.answer("a", Answer::Now(good()));
+    world.mounts[1].superblock = device(60);
+    world.mounts[1].id.0 = 60;
+    world.table();
+    world.finish(again, Outcome::Changed);
+    world.run(seconds(1));
+    assert_eq!(repaired(&world), [VolumeId::new("b")], "it would be alone with a look that nobody ends");
+}
+
+#[test]
+fn a_volume_whose_superblock_hangs_is_repaired_when_the_one_that_was_looked_at_is_unmounted() {
+    let mut world = behind(Mode::Observe);
+    world.unmount("/mnt/a");
+    world.run(seconds(1));
+    assert_eq!(repaired(&world), [VolumeId::new("b")]);
 }
 
 #[test]

