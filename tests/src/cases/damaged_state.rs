@@ -109,10 +109,10 @@ fn damaged(bench: &mut Bench) -> Result<()> {
     let good = fs::read(&journal).context("there is no journal")?;
     ensure!(good.len() > 100, "nothing was written");
     for (what, damage, is_writable) in DAMAGES {
-        // Also what was set aside for the one before.
+        // Also what was set aside for the one before, and what was remembered: each start is the first.
         for entry in fs::read_dir(bench.path("state"))?.flatten() {
             let path = entry.path();
-            if path.is_dir() { fs::remove_dir(&path)? } else { fs::remove_file(&path)? }
+            if path.is_dir() { fs::remove_dir_all(&path)? } else { fs::remove_file(&path)? }
         }
         damage(&journal, &good).with_context(|| format!("cannot make {what}"))?;
         let mut agent = Agent::start_with(bench, &setup).context(*what)?;
