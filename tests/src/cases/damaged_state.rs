@@ -97,7 +97,7 @@ fn damaged(bench: &mut Bench) -> Result<()> {
     let new = Injector::prepare(bench, "successor", "here")?;
     // Nothing here is about the kernel programs, and ten starts are faster without them.
     let body = format!("[kernel]\nfamily = \"off\"\n{}", acting(&old, &new)?.to_toml());
-    let setup = Setup::new(bench, &body)?;
+    let mut setup = Setup::new(bench, &body)?;
     // A real journal: of an agent that has repaired something.
     let mut agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("v", "healthy")?;
@@ -105,15 +105,14 @@ fn damaged(bench: &mut Bench) -> Result<()> {
     agent.wait_scrape("it is repaired", |scrape| Ok(words::repairs(scrape, "v", "changed") == 1.0))?;
     agent.wait_state("v", "healthy")?;
     agent.terminate(SOON)?;
-    let journal = bench.path("state/journal");
-    let good = fs::read(&journal).context("there is no journal")?;
+    let good = fs::read(setup.state_dir.join("journal")).context("there is no journal")?;
     ensure!(good.len() > 100, "nothing was written");
     for (what, damage, is_writable) in DAMAGES {
-        // Also what was set aside for the one before, and what was remembered: each start is the first.
-        for entry in fs::read_dir(bench.path("state"))?.flatten() {
-            let path = entry.path();
-            if path.is_dir() { fs::remove_dir_all(&path)? } else { fs::remove_file(&path)? }
-        }
+        // Each start is the first: with nothing remembered, nothing set aside.
+        let state = bench.make_directory(format!("state of {what}"))?;
+        fs::set_permissions(&state, Permissions::from_mode(0o700))?;
+        setup.state_dir.clone_from(&state);
+        let journal = state.join("journal");
         damage(&journal, &good).with_context(|| format!("cannot make {what}"))?;
         let mut agent = Agent::start_with(bench, &setup).context(*what)?;
         agent.wait_state("v", "healthy").context(*what)?;
