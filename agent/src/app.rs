@@ -23,6 +23,7 @@ use crate::kernel::capability::Capability;
 use crate::kernel::namespace::{self, Namespace, NamespaceError};
 use crate::probe::{self, Pool};
 use crate::remediation::{self, Executor};
+use crate::sensor::SourceName;
 use crate::store;
 
 mod changes;
@@ -33,11 +34,13 @@ mod event_loop;
 mod facts;
 mod lock;
 mod marks;
+mod plantings;
 mod ready;
 mod sources;
 
 use event_loop::{EventLoop, Parts};
 use facts::Facts;
+use plantings::Plantings;
 use sources::Sources;
 
 /// Room for facts that the event loop has not read yet. The truth is in the kernel's counters and in the next
@@ -91,9 +94,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
             return ExitCode::Internal;
         }
     };
-    let mut facts = Facts::new();
-    facts.persist_errors = opened.store.failures();
-    facts.check_deadline = check_deadline(&config.policy);
+    let mut facts = first_facts(&config, &namespace, &opened.store);
     let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
     let router =
@@ -103,6 +104,8 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let sources = Sources::start(&config, &namespace, &sensors_tx, &mut facts);
     let (probes_tx, probes) = mpsc::channel(CHANNEL);
     let pool = Pool::new(probe_settings(&namespace), probes_tx);
+    let pinned = open_pins(&config, &opened.store).await;
+    let plantings = Plantings::new(probe_settings(&namespace), pinned.sentinels);
     let executor = Executor::new(remediation::Settings {
         exe: PathBuf::from(OWN_BINARY),
         namespace: namespace.enter.clone(),
@@ -119,6 +122,8 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         sources,
         probes,
         pool,
+        plantings,
+        pin_file: pinned.file,
         executor,
         reload: Arc::new(move || Config::load(&from)),
     };
@@ -126,6 +131,15 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     // Not before: the first scrape shows every volume that is expected.
     listeners.serve(&router);
     event_loop.run().await
+}
+
+/// What is known before anything was tried.
+fn first_facts(config: &Config, namespace: &Namespace, store: &store::Store) -> Facts {
+    let mut facts = Facts::new();
+    facts.persist_errors = store.failures();
+    facts.check_deadline = check_deadline(&config.policy);
+    facts.source(SourceName::HostView, doctor::host_view(config, namespace));
+    facts
 }
 
 async fn open_store(config: &Config) -> Result<store::Opened, ExitCode> {
@@ -138,6 +152,15 @@ async fn open_store(config: &Config) -> Result<store::Opened, ExitCode> {
         warn!(error = %chain(defect), "State is not as it should be, continuing from memory where needed");
     }
     Ok(opened)
+}
+
+async fn open_pins(config: &Config, store: &store::Store) -> store::Pinned {
+    let pinned = store::open_pins(&config.agent.state_dir).await;
+    for defect in &pinned.defects {
+        store.count_failure();
+        warn!(error = %chain(defect), "Pinned sentinels are not as they should be, continuing with the rest");
+    }
+    pinned
 }
 
 /// The open addresses.

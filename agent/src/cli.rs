@@ -46,6 +46,9 @@ pub enum Command {
     /// Acknowledge that a volume has lost data.
     #[command(long_about = help::ACK)]
     Ack(VolumeArgs),
+    /// Put a sentinel on a volume.
+    #[command(long_about = help::SENTINEL)]
+    Sentinel(SentinelArgs),
     /// Find out what works on this host, and what is lost where it does not.
     #[command(long_about = help::DOCTOR)]
     Doctor(DoctorArgs),
@@ -120,6 +123,42 @@ pub struct VolumeArgs {
     /// The volume's name, as `mountie status` shows it; bytes that are no text may also stand as they are.
     #[arg(value_parser = OsStringValueParser::new().map(volume_name))]
     pub volume: String,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+}
+
+/// `sentinel`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct SentinelArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: SentinelCommand,
+}
+
+/// What to do with a sentinel.
+#[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
+pub enum SentinelCommand {
+    /// Have the agent write one, and print the line for the configuration.
+    #[command(long_about = help::SENTINEL)]
+    Init(SentinelInitArgs),
+}
+
+/// `sentinel init`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct SentinelInitArgs {
+    /// The volume's name, as `mountie status` shows it.
+    #[arg(value_parser = OsStringValueParser::new().map(volume_name))]
+    pub volume: String,
+    /// What it shall contain. Default: what the configuration says, else a random id.
+    #[arg(long, value_name = "TEXT")]
+    pub content: Option<String>,
+    /// The file, below the volume's root. Default: what the configuration says, else .mountie.
+    #[arg(long, value_name = "NAME")]
+    pub path: Option<String>,
+    /// Take a file that is there already, with whatever it contains.
+    #[arg(long)]
+    pub adopt: bool,
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
     pub output: ReportOutput,
@@ -226,6 +265,7 @@ impl Cli {
             | Command::Describe(_)
             | Command::Probe(_)
             | Command::Ack(_)
+            | Command::Sentinel(_)
             | Command::Worker(_)
             | Command::Act(_)
             | Command::MarkFs(_)

@@ -12,6 +12,7 @@ pub mod ack;
 pub mod describe;
 pub mod doctor;
 pub mod probe;
+pub mod sentinel;
 pub mod status;
 
 pub(crate) mod http;
@@ -23,6 +24,7 @@ pub use ack::ack;
 pub use describe::describe;
 pub use doctor::doctor;
 pub use probe::probe;
+pub use sentinel::init_sentinel;
 pub use status::status;
 
 /// How an answer is printed.
@@ -121,9 +123,11 @@ impl ClientError {
         match self {
             Self::NoAgent { .. } | Self::TimedOut { .. } | Self::Connect { .. } => ExitCode::Unavailable,
             Self::NotPermitted { .. } | Self::Refused { status: 403, .. } => ExitCode::NoPermission,
-            // The only thing that a user can get wrong here is a name.
+            // The volume is not in a state for it.
+            Self::Refused { status: 409, .. } => ExitCode::FoundSick,
+            // What is left is what a user can get wrong: a name, an option.
             Self::Refused { status: 400..=499, .. } => ExitCode::Usage,
-            Self::Refused { status: 503, .. } => ExitCode::Unavailable,
+            Self::Refused { status: 503 | 504, .. } => ExitCode::Unavailable,
             Self::Broken { .. } | Self::NotUnderstood { .. } | Self::Refused { .. } | Self::Output { .. } => {
                 ExitCode::Internal
             }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use agent_core::path::is_deceptive;
+use agent_core::path::{BytePath, is_deceptive};
 use agent_core::policy::Policy;
+use agent_core::volume::Sentinel;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -42,6 +43,7 @@ use environment::Overrides;
 use file::Content;
 use raw::{RawAgent, RawConfig};
 use reader::{Document, Reader};
+use text::{Content as SentinelContent, InnerPath};
 
 /// Where the file is when nobody says otherwise. It need not exist.
 pub const DEFAULT_FILE: &str = "/etc/mountie/config.toml";
@@ -216,6 +218,39 @@ pub fn socket_path(sources: &Sources) -> PathBuf {
     let document = Document::new(&text, overrides, ignored);
     let mut root = Reader::root(&document, table.as_ref().map(Spanned::get_ref));
     validate::agent(RawAgent::read(root.section("agent"))).socket
+}
+
+/// A sentinel's path, as the configuration takes it.
+///
+/// # Errors
+/// Why it is none, for people.
+pub fn inner_path(text: &str) -> Result<BytePath, String> {
+    one::<InnerPath>("path", text).map(|path| path.0)
+}
+
+/// A sentinel's content, as the configuration takes it, and not empty.
+///
+/// # Errors
+/// Why it is none, for people.
+pub fn sentinel_content(text: &str) -> Result<Vec<u8>, String> {
+    if text.trim_end_matches('\n').is_empty() {
+        return Err("content: an empty sentinel proves nothing; write a text".to_owned());
+    }
+    one::<SentinelContent>("content", text).map(|content| content.0)
+}
+
+/// The line of a volume that names this sentinel.
+#[must_use]
+pub fn sentinel_line(sentinel: &Sentinel) -> String {
+    print::sentinel_line(sentinel)
+}
+
+fn one<T: scalar::Scalar>(key: &str, text: &str) -> Result<T, String> {
+    T::from_text(text).map_err(|rejected| {
+        let why =
+            if rejected.reason.is_empty() { String::new() } else { format!(", which {}", rejected.reason) };
+        format!("{key}: found {}{why}; expected {}", show::text(text), T::expected())
+    })
 }
 
 /// The flags that override the file.

@@ -9,6 +9,7 @@ use agent_core::id::VolumeId;
 use agent_core::incident::Incident;
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
 use crate::sensor::{LossCause, ProgramStatus, ScanStats, SourceName, SourceState};
@@ -18,6 +19,8 @@ pub mod http;
 pub mod metrics;
 pub mod timestamp;
 pub mod view;
+
+pub(crate) use words::probe_sentence as fault_sentence;
 
 pub(crate) mod percent;
 mod text;
@@ -89,4 +92,65 @@ pub enum Command {
         /// Answered with what became of it, and whether it is on disk.
         done: oneshot::Sender<(AckAnswer, bool)>,
     },
+    /// Have a worker put a sentinel on a volume. The caller has checked who asks.
+    PlantSentinel {
+        /// Which volume.
+        volume: VolumeId,
+        /// Which sentinel.
+        wish: SentinelWish,
+        /// Answered when it is there, or when it is known why not.
+        done: oneshot::Sender<Result<SentinelAnswer, SentinelRefusal>>,
+    },
+}
+
+/// What a person wants of a sentinel. What is left open comes from the configuration, or is chosen.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SentinelWish {
+    /// Where, below the volume's root.
+    pub path: Option<String>,
+    /// What it contains.
+    pub content: Option<String>,
+    /// Whether a file that is there may stay, whatever its content.
+    pub adopt: bool,
+}
+
+/// A sentinel that is in place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SentinelAnswer {
+    /// On which volume.
+    pub volume: String,
+    /// Where that is.
+    pub mountpoint: String,
+    /// Below the volume's root.
+    pub path: String,
+    /// What it contains, where that is text.
+    pub content: Option<String>,
+    /// `written`, `found` or `adopted`.
+    pub outcome: String,
+    /// Whether the volume is named in the configuration.
+    pub named: bool,
+    /// Whether the agent remembers it, since the configuration does not say it.
+    pub pinned: bool,
+    /// The line for the configuration.
+    pub toml: String,
+}
+
+/// Why there is no sentinel. Texts name the object and the remedy.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+pub enum SentinelRefusal {
+    /// No volume has that name.
+    #[error("there is no volume `{0}`")]
+    NoSuchVolume(String),
+    /// The wish itself is wrong.
+    #[error("{0}")]
+    Wrong(String),
+    /// Something is there already.
+    #[error("{0}")]
+    Exists(String),
+    /// The volume cannot take it.
+    #[error("{0}")]
+    Sick(String),
+    /// The agent itself could not.
+    #[error("{0}")]
+    NoAnswer(String),
 }

@@ -4,6 +4,7 @@
 
 pub mod btf;
 pub mod capability;
+pub mod host_view;
 pub mod namespace;
 pub mod trampolines;
 

@@ -21,6 +21,8 @@ mod dispatch;
 #[cfg(test)]
 pub(crate) mod lab;
 mod privileges;
+pub mod plant;
+pub mod planting;
 pub mod process;
 pub mod protocol;
 pub mod steps;
@@ -71,6 +73,8 @@ pub struct Stats {
     pub started_total: u64,
     /// Workers that are busy or ready.
     pub workers: usize,
+    /// So many are abandoned that nothing is started any more.
+    pub is_at_cap: bool,
 }
 
 /// The handle of the pool. Dropping it ends the pool like [`Pool::shutdown`], without waiting.

@@ -41,25 +41,31 @@ pub enum SourceName {
     FanotifyMnt,
     /// The ends of FUSE daemons.
     FuseDaemons,
+    /// Whether what is watched is the host. Not a source of facts, but of trust in them.
+    HostView,
     /// The mount table by unique id (`listmount`, `statmount`). Without it every change costs a reading of the
     /// whole table.
     Listmount,
     /// The mount table, by whichever reader.
     Mountinfo,
+    /// The workers that look. Off when no more of them may hang: then nothing is looked at.
+    Probes,
     /// Counters of errors that file systems show in sysfs.
     Sysfs,
 }
 
 impl SourceName {
     /// Every source, in label order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Bpf,
         Self::Census,
         Self::FanotifyFs,
         Self::FanotifyMnt,
         Self::FuseDaemons,
+        Self::HostView,
         Self::Listmount,
         Self::Mountinfo,
+        Self::Probes,
         Self::Sysfs,
     ];
 
@@ -72,10 +78,18 @@ impl SourceName {
             Self::FanotifyFs => "fanotify_fs",
             Self::FanotifyMnt => "fanotify_mnt",
             Self::FuseDaemons => "fuse_daemons",
+            Self::HostView => "host_view",
             Self::Listmount => "listmount",
             Self::Mountinfo => "mountinfo",
+            Self::Probes => "probes",
             Self::Sysfs => "sysfs",
         }
+    }
+
+    /// Whether it tells of faults by itself.
+    #[must_use]
+    pub const fn is_sensor(self) -> bool {
+        !matches!(self, Self::HostView | Self::Probes)
     }
 }
 

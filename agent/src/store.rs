@@ -23,12 +23,14 @@ use tokio::sync::oneshot;
 
 mod journal;
 mod memory;
+mod pins;
 mod record;
 mod shelf;
 mod writer;
 
 pub use journal::StoreError;
 use journal::{Journal, Replay};
+pub use pins::{PinFile, Pinned, open as open_pins};
 use record::Record;
 use shelf::Shelf;
 use writer::Writer;
@@ -160,6 +162,11 @@ impl Store {
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Something else of the state could not be read or written.
+    pub fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn write(&self, record: Record) -> Result<(), StoreError> {

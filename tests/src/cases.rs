@@ -14,6 +14,7 @@ mod advice_only;
 mod agent_killed;
 mod asked_while_hung;
 mod autofs_traps;
+mod automounts;
 mod bench_injector;
 mod bench_isolation;
 mod bench_loop;
@@ -26,6 +27,7 @@ mod errors_on_reads;
 mod failing_errnos;
 mod full_state_dir;
 mod full_storage;
+mod host_view;
 mod hung_volumes;
 mod incidents;
 mod kernel_programs;
@@ -37,11 +39,13 @@ mod missing_privileges;
 mod mount_events;
 mod mount_helpers;
 mod odd_mounts;
+mod probe_users;
 mod quiet_faults;
 mod readonly;
 mod repair_limits;
 mod secrets;
 mod sentinel_and_write;
+mod sentinel_init;
 mod slow_volume;
 mod stacked_mounts;
 mod start_errors;
@@ -81,6 +85,10 @@ pub(crate) fn table() -> Vec<Case> {
         writeback_lost::CASES,
         storms::CASES,
         odd_mounts::CASES,
+        automounts::CASES,
+        host_view::CASES,
+        probe_users::CASES,
+        sentinel_init::CASES,
         &io::cases(),
         quiet_faults::CASES,
         stuck_programs::CASES,

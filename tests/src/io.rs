@@ -8,6 +8,7 @@ use integration_tests::harness::needs::Need;
 
 mod actor;
 mod attribution;
+pub(crate) mod expiry;
 mod judge;
 mod mapping;
 mod marks;

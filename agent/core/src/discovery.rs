@@ -16,6 +16,7 @@ use crate::glob::{Glob, Kind};
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::{BytePath, escape};
 use crate::policy::Policy;
+use crate::topology::automount::Automount;
 use crate::topology::{Mount, MountTable};
 use crate::volume::{Selector, VolumeSpec};
 
@@ -51,6 +52,8 @@ pub struct Sighting<'a> {
     pub depth: usize,
     /// Where else the same directory of the same superblock is mounted.
     pub further: Vec<BytePath>,
+    /// The automount trap on which the mount lies.
+    pub automount: Option<Automount>,
 }
 
 /// The volumes that the policy wants and the table shows, by name. `tracked` tells which mount a discovered
@@ -83,6 +86,7 @@ pub fn discover<'a>(
                 mount: Some(mount),
                 depth: table.stack_at(&mount.mountpoint).len(),
                 further: Vec::new(),
+                automount: table.automount_of(mount),
             });
         }
     }
@@ -143,6 +147,8 @@ fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable) -> Sighting<'a> {
         (Some(top), _) if is_what_was_wanted(spec, top) => (Presence::Present, Some(top)),
         (_, Some(own)) => (Presence::Covered, Some(own)),
         (Some(top), None) => (Presence::WrongMount, Some(top)),
+        // A key of an indirect map: mounted when somebody walks there.
+        (None, None) if table.is_trapped(&spec.mountpoint) => (Presence::Idle, None),
         (None, None) => (Presence::Missing, None),
     };
     Sighting {
@@ -153,6 +159,7 @@ fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable) -> Sighting<'a> {
         mount,
         depth: stack.len(),
         further: Vec::new(),
+        automount: mount.and_then(|mount| table.automount_of(mount)),
     }
 }
 

@@ -9,6 +9,7 @@ use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
 use crate::engine::causes::Below;
+use crate::engine::errands::Errands;
 use crate::engine::incidents::Incidents;
 use crate::engine::probing::Probing;
 use crate::engine::repair::{Repairs, Running};
@@ -27,11 +28,12 @@ use crate::status::VolumeStatus;
 use crate::time::Monotonic;
 use crate::topology::MountTable;
 use crate::verdict::{HealthState, Reason};
-use crate::volume::Sentinel;
+use crate::volume::{ProbeUser, Sentinel};
 
 mod acknowledge;
 mod causes;
 mod census;
+mod errands;
 mod incidents;
 mod judging;
 mod kernel;
@@ -43,6 +45,8 @@ mod report;
 mod settling;
 mod table;
 mod volume;
+
+pub use errands::NoErrand;
 
 /// Everything that can reach the engine.
 #[derive(Clone, Debug)]
@@ -79,6 +83,10 @@ pub enum Input {
     /// Which processes serve which FUSE file systems. One that is not named any more stays known: when a daemon has
     /// died is when it is asked for.
     Daemons(BTreeMap<SuperblockId, Daemon>),
+    /// A person wants a worker to do something else there. [`Input::ProbeReturned`] ends it.
+    Errand(VolumeId),
+    /// Sentinels that people had put on volumes: replaces the last set. The configuration goes before them.
+    Pins(BTreeMap<VolumeId, Sentinel>),
     /// Something happened to this superblock that says nothing by itself: its volumes are looked at now.
     Look(SuperblockId),
     /// The number of this superblock belongs to another one by now: it was unmounted and mounted again, perhaps so
@@ -93,6 +101,15 @@ pub enum Input {
 pub enum Output {
     /// Look at a volume.
     Probe(ProbeOrder),
+    /// Do there what a person asked for.
+    Errand(ProbeOrder),
+    /// Nothing can be done there.
+    NoErrand {
+        /// Where.
+        volume: VolumeId,
+        /// Why.
+        why: NoErrand,
+    },
     /// Carry out a plan, after writing it to the journal.
     Execute(Plan),
     /// A plan that mode `dry-run` only tells about.
@@ -160,6 +177,10 @@ pub struct ProbeOrder {
     pub sentinel: Option<Sentinel>,
     /// Whether to write a file of the agent's own.
     pub write: bool,
+    /// As whom to look, where not as the agent.
+    pub user: Option<ProbeUser>,
+    /// Whether the mount lies on an automount trap, which no look may spring.
+    pub is_automount: bool,
     /// The whole probe must be done by then.
     pub deadline: Duration,
 }
@@ -216,6 +237,8 @@ pub struct Engine {
     /// The volumes on each superblock, for the kernel's counts.
     by_superblock: BTreeMap<SuperblockId, Vec<VolumeId>>,
     probing: Probing,
+    errands: Errands,
+    pins: BTreeMap<VolumeId, Sentinel>,
     /// Superblocks on which a probe ended in this turn.
     freed: Vec<SuperblockId>,
     running: BTreeMap<PlanId, Running>,
@@ -254,6 +277,8 @@ impl Engine {
             volumes: BTreeMap::new(),
             by_superblock: BTreeMap::new(),
             probing: Probing::default(),
+            errands: Errands::default(),
+            pins: BTreeMap::new(),
             freed: Vec::new(),
             running: BTreeMap::new(),
             next_plan: first_plan,
@@ -297,6 +322,8 @@ impl Engine {
             Input::Acknowledge { volume, by } => self.acknowledge(volume, by, now, &mut outputs),
             Input::Devices(devices) => self.take_devices(devices),
             Input::Daemons(daemons) => self.take_daemons(daemons),
+            Input::Errand(id) => self.take_errand(id, &mut outputs),
+            Input::Pins(pins) => self.take_pins(pins),
             Input::Look(superblock) => self.look_at(superblock, now),
             Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
             Input::Deadline => {}
@@ -339,13 +366,23 @@ impl Engine {
     fn probe_now(&mut self, id: VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
         match self.volumes.get_mut(&id) {
             Some(volume) => {
-                volume.probes.want(now);
+                // However many ask at the same time, one look answers them all: also one that is out.
+                if volume.probes.outstanding.is_none() {
+                    volume.probes.want(now);
+                }
                 self.touched.insert(id);
             }
             None => {
                 let text = String::from("a look was asked for at a volume that is not known");
                 outputs.push(Output::Note(Note { volume: Some(id), text }));
             }
+        }
+    }
+
+    fn take_pins(&mut self, pins: BTreeMap<VolumeId, Sentinel>) {
+        self.pins = pins;
+        for volume in self.volumes.values_mut() {
+            volume.pin = self.pins.get(&volume.id).cloned();
         }
     }
 

@@ -269,6 +269,8 @@ pub enum NotRun {
     WorkerLost,
     /// The path is in the table but not reachable from here.
     Unreachable,
+    /// A worker may not become the user as whom it should look.
+    NotThatUser,
 }
 
 /// What a good probe learnt.

@@ -8,6 +8,7 @@ use crate::hash::hash;
 use crate::id::{MountId, SuperblockId};
 use crate::path::BytePath;
 
+pub mod automount;
 pub mod diff;
 
 /// One line of the mount table.

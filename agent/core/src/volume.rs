@@ -1,6 +1,6 @@
 //! What the operator wants: which volumes there should be, and how each is watched and repaired.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::id::VolumeId;
@@ -31,6 +31,19 @@ pub struct Watch {
     pub deadline: Duration,
     /// Consecutive failed probes before `Degraded` without kernel evidence. At least 1.
     pub failures: u32,
+    /// As whom probes look; as the agent itself when absent.
+    pub probe_as: Option<Arc<ProbeUser>>,
+}
+
+/// A user of this node, as whom probes look: where a server or a daemon refuses root what it grants to others.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProbeUser {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Further group ids.
+    pub groups: Vec<u32>,
 }
 
 impl Default for Watch {
@@ -40,6 +53,7 @@ impl Default for Watch {
             interval: Duration::from_secs(10),
             deadline: Duration::from_secs(3),
             failures: 2,
+            probe_as: None,
         }
     }
 }

@@ -4,10 +4,11 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::cli::{Cli, Command, ReportOutput, StatusOutput};
+use crate::cli::{Cli, Command, ReportOutput, SentinelCommand, SentinelInitArgs, StatusOutput};
 use crate::client::{self, Console, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
+use crate::export::view::SentinelOrder;
 use crate::{probe, remediation, sensor, telemetry};
 
 /// Carries out one command.
@@ -45,12 +46,22 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Probe(args) => block_on(client::probe(&socket, &args.volume, args.output.into(), console)),
         Command::Ack(args) => block_on(client::ack(&socket, &args.volume, args.output.into(), console)),
+        Command::Sentinel(args) => {
+            let SentinelCommand::Init(args) = args.command;
+            let output = args.output.into();
+            block_on(client::init_sentinel(&socket, &order(args), output, console))
+        }
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
         Command::CheckConfig(_) => check_config(&sources, console),
         Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) | Command::Census(_) => {
             agent(sources, console)
         }
     }
+}
+
+fn order(args: SentinelInitArgs) -> SentinelOrder {
+    let SentinelInitArgs { volume, content, path, adopt, output: _ } = args;
+    SentinelOrder { volume, path, content, adopt }
 }
 
 impl From<ReportOutput> for Output {

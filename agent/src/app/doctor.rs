@@ -11,9 +11,10 @@ use crate::config::Config;
 use crate::error_chain::chain;
 use crate::export::view::doctor::{DoctorReport, HostFacts, Privilege};
 use crate::kernel::capability::Capability;
-use crate::kernel::{KernelSupport, namespace};
+use crate::kernel::namespace::Namespace;
+use crate::kernel::{KernelSupport, host_view, namespace};
 use crate::probe::Pool;
-use crate::sensor::{SensorEvent, SourceName};
+use crate::sensor::{SensorEvent, SourceName, SourceState};
 
 /// A table is read in milliseconds; this is for a busy node.
 const TABLE_PATIENCE: Duration = Duration::from_secs(2);
@@ -50,19 +51,19 @@ pub(super) fn host_facts() -> HostFacts {
     if let Some(mode) = support.lockdown.filter(|mode| mode != "none") {
         notes.push(format!("the kernel is locked down ({mode})"));
     }
-    if namespace::sees_host_processes() == Some(false) {
-        notes.push(
-            "this process does not see the host's processes: `/proc/1` is the container's own (set hostPID to \
-             watch the host's mounts)"
-                .to_owned(),
-        );
-    }
     HostFacts {
         kernel_release: support.release,
         architecture: std::env::consts::ARCH.to_owned(),
         privileges: privileges.to_vec(),
         notes,
     }
+}
+
+/// Whether what is watched is the host, with everything that is wrong with it.
+pub(super) fn host_view(config: &Config, namespace: &Namespace) -> SourceState {
+    let defects = host_view::check(config.agent.mount_namespace.as_path(), namespace);
+    let texts: Vec<String> = defects.iter().map(ToString::to_string).collect();
+    if texts.is_empty() { SourceState::Running } else { SourceState::Off(texts.join("; ")) }
 }
 
 /// Names each privilege that is missing, once, with what is off without it.
@@ -84,9 +85,12 @@ pub(super) async fn look(config: &Config) -> DoctorReport {
             namespace::own()
         }
     };
-    if let Err(error) = Pool::check(&probe_settings(&namespace)).await {
-        host.notes.push(format!("probe workers cannot work here: {}", chain(&error)));
-    }
+    let probes = match Pool::check(&probe_settings(&namespace)).await {
+        Ok(()) => SourceState::Running,
+        Err(error) => SourceState::Off(chain(&error)),
+    };
+    facts.source(SourceName::Probes, probes);
+    facts.source(SourceName::HostView, host_view(config, &namespace));
     let (events, mut received) = mpsc::channel(super::CHANNEL);
     let mut sources = Sources::start(config, &namespace, &events, &mut facts);
     while !sources.is_started() {

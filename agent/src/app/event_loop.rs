@@ -25,6 +25,7 @@ use tracing::{info, warn};
 use super::changes::{Changes, PULSE};
 use super::doubt::is_in_doubt;
 use super::facts::Facts;
+use super::plantings::{self, Plantings};
 use super::ready::Ready;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
@@ -35,7 +36,7 @@ use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
 use crate::remediation::Executor;
 use crate::sensor::{SensorEvent, SourceName};
-use crate::store::{Opened, Store, StoreError};
+use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
 
 /// Reads the configuration again, from the same places.
@@ -53,6 +54,8 @@ pub(super) struct Parts {
     pub(super) sources: Sources,
     pub(super) probes: mpsc::Receiver<ProbeEvent>,
     pub(super) pool: Pool,
+    pub(super) plantings: Plantings,
+    pub(super) pin_file: PinFile,
     pub(super) executor: Executor,
     pub(super) reload: Reload,
 }
@@ -70,6 +73,8 @@ pub(super) struct EventLoop {
     sources: Sources,
     probes: mpsc::Receiver<ProbeEvent>,
     pool: Pool,
+    plantings: Plantings,
+    pin_file: PinFile,
     /// Plans that are carried out.
     plans: JoinSet<PlanReport>,
     /// Which task carries out which plan.
@@ -98,6 +103,7 @@ enum Event {
     Probe(ProbeEvent),
     Plan(Result<(Id, PlanReport), JoinError>),
     Source(Ended),
+    Planting(plantings::News),
     Command(Command),
     Deadline,
     Pulse,
@@ -122,6 +128,8 @@ impl EventLoop {
             sources,
             probes,
             pool,
+            plantings,
+            pin_file,
             executor,
             reload,
         } = parts;
@@ -142,6 +150,8 @@ impl EventLoop {
             sources,
             probes,
             pool,
+            plantings,
+            pin_file,
             plans: JoinSet::new(),
             carriers: HashMap::new(),
             reload,
@@ -155,6 +165,8 @@ impl EventLoop {
             changes: Changes::none(),
         };
         this.carry_out(outputs);
+        let pins = this.plantings.pins().clone();
+        this.feed(Input::Pins(pins));
         this.publish();
         this
     }
@@ -191,6 +203,7 @@ impl EventLoop {
             Some(end) = self.plans.join_next_with_id() => Event::Plan(end),
             Some(Ok(config)) = self.reading.join_next() => Event::Configuration(Box::new(config)),
             ended = self.sources.ended() => Event::Source(ended),
+            news = self.plantings.news() => Event::Planting(news),
             Some(command) = self.commands.recv() => Event::Command(command),
             () = sleep(deadline) => Event::Deadline,
             _ = pulse.tick() => Event::Pulse,
@@ -207,6 +220,7 @@ impl EventLoop {
                 let volume = report.volume.clone();
                 self.feed(Input::Probe(report));
                 self.answer(&volume);
+                self.answer_stuck();
             }
             Event::Probe(ProbeEvent::Returned(id)) => self.feed(Input::ProbeReturned(id)),
             Event::Plan(end) => self.take_plan_end(end),
@@ -220,6 +234,12 @@ impl EventLoop {
                 }
             }
             Event::Command(Command::Acknowledge { volume, by, done }) => self.acknowledge(volume, by, done),
+            Event::Command(Command::PlantSentinel { volume, wish, done }) => {
+                self.plantings.ask(volume.clone(), wish, done);
+                self.feed(Input::Errand(volume));
+            }
+            Event::Planting(plantings::News::Ended(ended)) => self.take_planted(*ended),
+            Event::Planting(plantings::News::Gone(superblock)) => self.plantings.gone(superblock),
             Event::Deadline => self.feed(Input::Deadline),
             Event::Reload => self.read_configuration(),
             Event::Configuration(read) => self.take_configuration(*read),
@@ -322,6 +342,12 @@ impl EventLoop {
         for output in outputs {
             match output {
                 Output::Probe(order) => self.probe(order),
+                Output::Errand(order) => {
+                    if let Some(over) = self.plantings.begin(order) {
+                        self.feed(Input::ProbeReturned(over));
+                    }
+                }
+                Output::NoErrand { volume, why } => self.plantings.refuse(&volume, why),
                 Output::Execute(plan) => self.execute(plan),
                 Output::WouldExecute(plan) => {
                     self.metrics.suppressed(Suppression::DryRun);
@@ -366,6 +392,26 @@ impl EventLoop {
 
     fn probe(&self, order: ProbeOrder) {
         self.pool.start(order);
+    }
+
+    /// A sentinel is in place, or is not. What is pinned counts at once, and is written beside the loop.
+    fn take_planted(&mut self, ended: plantings::Ended) {
+        let is_named = self.engine.volume(ended.volume()).is_some_and(|status| status.expected);
+        let volume = ended.volume().clone();
+        let (order, is_new) = self.plantings.finish(ended, is_named);
+        if is_new {
+            info!(volume = %volume, "A sentinel is pinned");
+            let pins = self.plantings.pins().clone();
+            let (file, store, kept) = (self.pin_file.clone(), Arc::clone(&self.store), pins.clone());
+            tokio::spawn(async move {
+                if let Err(error) = file.write(kept).await {
+                    store.count_failure();
+                    warn!(error = %chain(&error), "A pinned sentinel could not be written, continuing from memory");
+                }
+            });
+            self.feed(Input::Pins(pins));
+        }
+        self.feed(Input::ProbeReturned(order));
     }
 
     fn execute(&mut self, plan: Plan) {
@@ -436,11 +482,18 @@ impl EventLoop {
         self.changes.is_urgent = true;
     }
 
+    /// Answers those who wait behind a look that has hung, perhaps one for another volume on the same superblock.
+    fn answer_stuck(&mut self) {
+        let stuck = self.waiting.keys().filter(|volume| !self.engine.expects_answer(volume));
+        for volume in stuck.cloned().collect::<Vec<_>>() {
+            self.answer(&volume);
+        }
+    }
+
     fn publish(&mut self) {
         let begun = clock::now();
         let probes = self.pool.stats();
-        self.facts.probes_inflight = probes.inflight;
-        self.facts.abandoned_workers = probes.abandoned;
+        self.facts.take_probes(probes);
         self.facts.persist_errors = self.store.failures();
         let volumes = self.engine.volumes();
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));

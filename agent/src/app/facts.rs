@@ -8,6 +8,7 @@ use agent_core::incident::Incident;
 use agent_core::status::VolumeStatus;
 
 use crate::export::Snapshot;
+use crate::probe::Stats;
 use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
 use crate::sys::clock;
 
@@ -81,6 +82,23 @@ impl Facts {
             }
         }
         self.sources.insert(name, state);
+    }
+
+    /// Takes in how the pool of workers does. At its cap nobody is looked at: that is no volume's fault, and must not
+    /// go unnoticed.
+    pub(super) fn take_probes(&mut self, stats: Stats) {
+        self.probes_inflight = stats.inflight;
+        self.abandoned_workers = stats.abandoned;
+        let state = if stats.is_at_cap {
+            SourceState::Off(format!(
+                "{} workers hang in calls that do not return, and no more may: no volume is looked at until one of \
+                 them comes back; `mountie status` shows which volumes hang",
+                stats.abandoned
+            ))
+        } else {
+            SourceState::Running
+        };
+        self.source(SourceName::Probes, state);
     }
 
     /// Takes in what became of a kernel program after the start.
@@ -168,6 +186,27 @@ mod tests {
         }
     }
 
+    fn log_of(act: impl FnOnce()) -> String {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, act);
+        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn the_cap_on_workers_that_hang_is_told_once_and_so_is_its_end() {
+        let mut facts = Facts::new();
+        let at_cap = Stats { abandoned: 64, is_at_cap: true, ..Stats::default() };
+        let log = log_of(|| {
+            for stats in [Stats::default(), at_cap, at_cap, Stats::default()] {
+                facts.take_probes(stats);
+            }
+        });
+        assert_eq!(log.matches("64 workers hang").count(), 1, "{log}");
+        assert_eq!(log.matches("Source is up").count(), 2, "{log}");
+    }
+
     /// What is logged when a program is attached.
     fn said(mut facts: Facts) -> String {
         let waits = ProgramState::Waits("the module `xfs` is not loaded".into());
@@ -179,12 +218,9 @@ mod tests {
             state,
         };
         facts.programs = vec![program(waits)];
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-        tracing::subscriber::with_default(subscriber, || facts.program(program(ProgramState::Attached)));
+        let log = log_of(|| facts.program(program(ProgramState::Attached)));
         assert_eq!(facts.programs, [program(ProgramState::Attached)]);
-        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+        log
     }
 
     #[test]

@@ -15,6 +15,7 @@ Examples:
   mountie describe models                    why is this volume degraded, and since when
   mountie probe models                       look at it now
   mountie ack models                         I know that data was lost there
+  mountie sentinel init models               put a file there that every probe reads
   mountie doctor                             what works on this host and what does not
 
 Exit codes:
@@ -69,6 +70,16 @@ after that is told anew. Who acknowledged it is an event, stands in the volume's
 
 For root and the agent's own user, over the agent's socket. Ends with 0 when it is acknowledged, 1 when there is \
 nothing to acknowledge, 64 when there is no such volume, 69 when no agent answers, 77 when you may not.";
+pub(super) const SENTINEL: &str = "\
+Have the running agent put a sentinel on a volume: a small file with a content of its own, which every probe then \
+reads past the cache. It proves that data can be read, and that it is this volume and no other.
+
+A worker writes it, once, on the mounted volume and never on a bare directory. What is there already is not touched: \
+a file with other content is refused, or taken as it is with --adopt. The line for the configuration is printed; \
+until it stands there, the agent remembers the sentinel of a volume that the configuration names. Only root may do this.
+
+Ends with 0 when the sentinel is in place, 1 when the volume cannot take it (read-only, full, not mounted, hung), \
+64 when there is no such volume or another file is there, 69 when no agent answers, 77 when you are not root.";
 
 pub(super) const DOCTOR: &str = "\
 Find out what works on this host: privileges, mount namespace, kernel programs, fanotify. For each part that \

@@ -167,8 +167,10 @@ census        running   -
 fanotify_fs   running   -
 fanotify_mnt  off       the kernel is older than 6.15
 fuse_daemons  running   -
+host_view     running   -
 listmount     running   -
 mountinfo     running   -
+probes        running   -
 sysfs         off       `/sys/fs` cannot be read
 
 PROGRAM           FAMILY    HOOK    STATE       WHY            LOST WITHOUT IT

@@ -4,11 +4,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
+use hyper::http::request::Builder;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -30,14 +32,32 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
+/// Sends JSON to a path and reads the JSON that comes back.
+pub(crate) async fn post_json<T: DeserializeOwned>(
+    socket: &Path,
+    path: &str,
+    body: &impl Serialize,
+    within: Duration,
+) -> Result<T, ClientError> {
+    let not_understood = |source| ClientError::NotUnderstood { socket: socket.to_owned(), source };
+    let body = serde_json::to_vec(body).map_err(not_understood)?;
+    let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+    let answer = match timeout(within, exchange(socket, request, body.into())).await {
+        Ok(answer) => answer?,
+        Err(_) => return Err(ClientError::TimedOut { socket: socket.to_owned(), seconds: within.as_secs() }),
+    };
+    read_json(socket, &answer, &[]).map(|(_, value)| value)
+}
+
 /// Asks for a path, whatever the status.
 #[cfg(test)]
 pub(crate) async fn get(socket: &Path, path: &str, within: Duration) -> Result<Answer, ClientError> {
     ask(socket, (Method::GET, path), within).await
 }
 
-async fn ask(socket: &Path, what: (Method, &str), within: Duration) -> Result<Answer, ClientError> {
-    match timeout(within, exchange(socket, what)).await {
+async fn ask(socket: &Path, (method, path): (Method, &str), within: Duration) -> Result<Answer, ClientError> {
+    let request = Request::builder().method(method).uri(path);
+    match timeout(within, exchange(socket, request, Bytes::new())).await {
         Ok(answer) => answer,
         Err(_) => Err(ClientError::TimedOut { socket: socket.to_owned(), seconds: within.as_secs() }),
     }
@@ -58,7 +78,14 @@ pub(super) async fn ask_json<T: DeserializeOwned>(
     what: (Method, &str),
     (within, also): (Duration, &[StatusCode]),
 ) -> Result<(StatusCode, T), ClientError> {
-    let answer = ask(socket, what, within).await?;
+    read_json(socket, &ask(socket, what, within).await?, also)
+}
+
+fn read_json<T: DeserializeOwned>(
+    socket: &Path,
+    answer: &Answer,
+    also: &[StatusCode],
+) -> Result<(StatusCode, T), ClientError> {
     let not_understood = |source| ClientError::NotUnderstood { socket: socket.to_owned(), source };
     if answer.status.is_success() || also.contains(&answer.status) {
         let value = serde_json::from_slice(&answer.body).map_err(not_understood)?;
@@ -68,7 +95,7 @@ pub(super) async fn ask_json<T: DeserializeOwned>(
     Err(ClientError::Refused { status: answer.status.as_u16(), error: refused.error, known: refused.known })
 }
 
-async fn exchange(socket: &Path, (method, path): (Method, &str)) -> Result<Answer, ClientError> {
+async fn exchange(socket: &Path, request: Builder, body: Bytes) -> Result<Answer, ClientError> {
     let stream = UnixStream::connect(socket).await.map_err(|source| unreachable_agent(socket, source))?;
     let broken = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Broken {
         socket: socket.to_owned(),
@@ -76,11 +103,9 @@ async fn exchange(socket: &Path, (method, path): (Method, &str)) -> Result<Answe
     };
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|source| broken(source.into()))?;
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
+    let request = request
         .header(header::HOST, "mountie")
-        .body(Empty::<Bytes>::new())
+        .body(Full::new(body))
         .map_err(|source| broken(source.into()))?;
     let ask = async {
         let response = sender.send_request(request).await.map_err(|source| broken(source.into()))?;

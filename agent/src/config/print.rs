@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use agent_core::path::escape;
 use agent_core::policy::Policy;
-use agent_core::volume::{Method, Selector, VolumeSpec, Watch};
+use agent_core::volume::{Method, ProbeUser, Selector, Sentinel, VolumeSpec, Watch};
 
 use super::Config;
 use super::scalar::{word, written};
@@ -53,12 +53,7 @@ fn volume(out: &mut String, spec: &VolumeSpec) {
     line(out, "options", &list(&spec.options));
     watch(out, &spec.watch);
     if let Some(sentinel) = &spec.sentinel {
-        let content = sentinel.content.as_ref().map(|content| {
-            // It came from a TOML string, so it is UTF-8.
-            format!(", content = {}", quoted(&String::from_utf8_lossy(content)))
-        });
-        let path = quoted(&sentinel.path.to_string());
-        line(out, "sentinel", &format!("{{ path = {path}{} }}", content.unwrap_or_default()));
+        out.push_str(&sentinel_line(sentinel));
     }
     line(out, "write_probe", &spec.write_probe.to_string());
     let identity = [("uuid", &spec.identity.uuid), ("fsid", &spec.identity.fsid)];
@@ -84,11 +79,29 @@ fn volume(out: &mut String, spec: &VolumeSpec) {
     line(out, "delete_pods", "false");
 }
 
+/// `sentinel = { … }`
+pub(super) fn sentinel_line(sentinel: &Sentinel) -> String {
+    let content = sentinel.content.as_ref().map(|content| {
+        // It came from a TOML string, or was checked for one, so it is UTF-8.
+        format!(", content = {}", quoted(&String::from_utf8_lossy(content)))
+    });
+    let path = quoted(&sentinel.path.to_string());
+    let mut out = String::new();
+    line(&mut out, "sentinel", &format!("{{ path = {path}{} }}", content.unwrap_or_default()));
+    out
+}
+
 fn watch(out: &mut String, watch: &Watch) {
     line(out, "mode", &quoted(word(watch.mode)));
     line(out, "interval", &quoted(&written(watch.interval)));
     line(out, "deadline", &quoted(&written(watch.deadline)));
     line(out, "failures", &watch.failures.to_string());
+    line(out, "probe", &watch.probe_as.as_deref().map_or_else(|| "{}".to_owned(), probe_user));
+}
+
+fn probe_user(user: &ProbeUser) -> String {
+    let groups: Vec<String> = user.groups.iter().map(u32::to_string).collect();
+    format!("{{ uid = {}, gid = {}, groups = [{}] }}", user.uid, user.gid, groups.join(", "))
 }
 
 fn selectors(selectors: &[Selector]) -> String {

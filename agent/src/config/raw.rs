@@ -4,7 +4,9 @@ use agent_core::volume::Mode;
 
 use super::error::Place;
 use super::reader::{Given, Reader};
-use super::scalar::{Deadline, Failures, HelperTimeout, Interval, Listen, MaxAttempts, MethodName};
+use super::scalar::{
+    AccountId, Deadline, Failures, HelperTimeout, Interval, Listen, MaxAttempts, MethodName,
+};
 use super::text::{
     Argument, Content, FsType, Fsid, Glob, InnerPath, MountOption, MountPoint, OwnPath, PathGlob, SourceText,
     Uuid, VolumeName,
@@ -67,6 +69,7 @@ pub(super) struct RawWatch {
     pub(super) interval: Given<Interval>,
     pub(super) deadline: Given<Deadline>,
     pub(super) failures: Given<Failures>,
+    pub(super) probe: Given<RawProbe>,
 }
 
 impl RawWatch {
@@ -76,7 +79,29 @@ impl RawWatch {
             interval: table.scalar("interval"),
             deadline: table.scalar("deadline"),
             failures: table.scalar("failures"),
+            probe: RawProbe::read(table),
         }
+    }
+}
+
+/// `probe = { … }`
+pub(super) struct RawProbe {
+    pub(super) uid: Given<AccountId>,
+    pub(super) gid: Given<AccountId>,
+    pub(super) groups: Given<Vec<AccountId>>,
+}
+
+impl RawProbe {
+    fn read(above: &mut Reader<'_, '_>) -> Given<Self> {
+        let (mut table, place) = match above.table("probe", "a table: { uid = 1000, gid = 1000 }") {
+            Given::Is(table, place) => (table, place),
+            Given::Absent(place) => return Given::Absent(place),
+            Given::Broken => return Given::Broken,
+        };
+        let raw =
+            Self { uid: table.scalar("uid"), gid: table.scalar("gid"), groups: table.open_scalars("groups") };
+        table.finish();
+        Given::Is(raw, place)
     }
 }
 

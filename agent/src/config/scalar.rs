@@ -225,6 +225,8 @@ pub(super) struct Count<const LEAST: u32, const MOST: u32>(pub(super) u32);
 
 /// Failed probes in a row.
 pub(super) type Failures = Count<1, 100>;
+/// A user or a group. The last number stands for none.
+pub(super) type AccountId = Count<0, 4_294_967_294>;
 /// Attempts per hour.
 pub(super) type MaxAttempts = Count<1, 1000>;
 

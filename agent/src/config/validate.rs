@@ -5,20 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_core::path::BytePath;
 use agent_core::policy::{Policy, Thresholds};
-use agent_core::volume::{Discovery, Mode, Selector, VolumeSpec, Watch};
+use agent_core::volume::{Discovery, Mode, ProbeUser, Selector, VolumeSpec, Watch};
 
 use super::error::{Place, Problem};
-use super::raw::{RawAgent, RawConfig, RawDiscovery, RawSelector, RawVolume, RawWatch};
+use super::raw::{RawAgent, RawConfig, RawDiscovery, RawProbe, RawSelector, RawVolume, RawWatch};
 use super::reader::{Document, Given};
 use super::{AgentConfig, Config, KernelConfig, show, volume};
 
 /// Fills in defaults and notes what is wrong. The result counts only when nothing was noted.
 pub(super) fn config(raw: RawConfig, document: &Document<'_>) -> Config {
     let agent = agent(raw.agent);
-    let defaults = watch(raw.defaults, &Watch::default());
+    let defaults = watch(raw.defaults, &Watch::default(), document);
     let discovery = discovery(raw.discovery, document);
     let stage_root = agent.stage_root();
     let mut volumes = Vec::new();
@@ -56,13 +57,37 @@ pub(super) fn agent(raw: RawAgent) -> AgentConfig {
 }
 
 /// Timing and mode: what is given here, else what was given above.
-pub(super) fn watch(raw: RawWatch, above: &Watch) -> Watch {
+pub(super) fn watch(raw: RawWatch, above: &Watch, document: &Document<'_>) -> Watch {
     Watch {
         mode: raw.mode.value().unwrap_or(above.mode),
         interval: raw.interval.value().map_or(above.interval, |interval| interval.0),
         deadline: raw.deadline.value().map_or(above.deadline, |deadline| deadline.0),
         failures: raw.failures.value().map_or(above.failures, |failures| failures.0),
+        probe_as: match raw.probe {
+            Given::Is(raw, _) => probe_user(raw, document).map(Arc::new),
+            Given::Absent(_) | Given::Broken => above.probe_as.clone(),
+        },
     }
+}
+
+/// The user as whom probes look. An empty table means: as the agent itself, whatever the defaults say.
+fn probe_user(raw: RawProbe, document: &Document<'_>) -> Option<ProbeUser> {
+    if raw.uid.missing().is_some() && raw.gid.missing().is_some() && raw.groups.missing().is_some() {
+        return None;
+    }
+    for (key, given) in [("uid", &raw.uid), ("gid", &raw.gid)] {
+        if let Some(place) = given.missing() {
+            let why =
+                format!("probing as a user needs uid and gid; write {key} as a number, as `id` prints it");
+            document.report(place.clone(), Problem::Missing { why });
+        }
+    }
+    let groups = raw.groups.value().unwrap_or_default();
+    Some(ProbeUser {
+        uid: raw.uid.value()?.0,
+        gid: raw.gid.value()?.0,
+        groups: groups.into_iter().map(|group| group.0).collect(),
+    })
 }
 
 fn discovery(raw: RawDiscovery, document: &Document<'_>) -> Discovery {

@@ -27,7 +27,7 @@ pub(super) fn spec(raw: RawVolume, defaults: &Watch, document: &Document<'_>) ->
         Given::Is(_, place) => Some(place.clone()),
         Given::Absent(_) | Given::Broken => None,
     };
-    let watch = validate::watch(raw.watch, defaults);
+    let watch = validate::watch(raw.watch, defaults, document);
     let method = method(&raw.repair, document);
     if matches!(watch.mode, Mode::Act | Mode::DryRun) && method == Some(MethodName::Mount) {
         let why = |key: &str| {

@@ -1,8 +1,8 @@
 //! HTTP: metrics, liveness, the API and the status page.
 //!
 //! Everything is answered from the last snapshot; no handler touches a mount or waits for the event loop, but
-//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything, but for
-//! acknowledgements over the unix socket.
+//! for `?check=true`, which waits for one probe and not beyond its deadline. What changes something comes over the
+//! unix socket, from root or the agent's own user.
 //!
 //! What takes longer the more volumes there are is made beside the event loop, which has only one thread.
 //!
@@ -23,6 +23,7 @@ use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
 use super::view::{ErrorBody, EventList, IncidentList, VolumeList};
 use super::{Command, Snapshot, SnapshotReceiver, text};
+use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
 
 pub mod listen;
@@ -30,16 +31,17 @@ pub mod listen;
 mod ack;
 mod check;
 mod page;
+mod sentinel;
 mod volumes;
 
 /// The event loop publishes a snapshot at least every second; without one for this long it is dead or stuck.
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// Requests that wait for probes at the same time. Each holds a connection and a place in the command queue.
-const CHECKS_AT_ONCE: usize = 16;
+const CHECKS_AT_ONCE: usize = 96;
 /// Answers that are made at the same time, each on a thread of its own.
 const ANSWERS_AT_ONCE: usize = 4;
 /// Paths that are told to those who asked for another one.
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 11] = [
     "/",
     "/metrics",
     "/healthz",
@@ -49,6 +51,7 @@ const PATHS: [&str; 10] = [
     "/api/v1/events",
     "/api/v1/incidents",
     "/api/v1/ack/{id} (POST)",
+    "/api/v1/sentinel (POST)",
     "/api/v1/doctor",
 ];
 
@@ -129,6 +132,7 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/api/v1/incidents", get(incidents))
         .route("/api/v1/ack/{*id}", post(ack::acknowledge))
         .route("/api/v1/doctor", get(doctor))
+        .route("/api/v1/sentinel", post(sentinel::plant))
         .fallback(no_such_path)
         .method_not_allowed_fallback(read_only)
         .with_state(shared)
@@ -150,7 +154,11 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     let snapshot = shared.snapshot();
     match stalled_for(&snapshot) {
         Some(age) => not_alive(age),
-        None if snapshot.ready => "ready\n".into_response(),
+        // Ready all the same: nothing becomes better by waiting, and everything that is seen is watched.
+        None if snapshot.ready => match snapshot.sources.get(&SourceName::HostView) {
+            Some(SourceState::Off(reason)) => format!("ready\nhost_view: {reason}\n").into_response(),
+            Some(SourceState::Running | SourceState::Degraded(_)) | None => "ready\n".into_response(),
+        },
         None => {
             (StatusCode::SERVICE_UNAVAILABLE, "not every volume has been looked at yet\n").into_response()
         }
@@ -201,8 +209,9 @@ async fn no_such_path(uri: Uri) -> Response {
 }
 
 async fn read_only(method: Method) -> Response {
-    let error =
-        format!("{method} is not offered here: everything is read with GET, and acknowledged with POST");
+    let error = format!(
+        "{method} is not offered here: everything is read with GET, and changed with POST over the unix socket"
+    );
     failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
 }
 

@@ -43,8 +43,10 @@ pub(crate) fn sample_snapshot() -> Snapshot {
             (SourceName::FanotifyFs, SourceState::Running),
             (SourceName::FanotifyMnt, SourceState::Off("the kernel is older than 6.15".into())),
             (SourceName::FuseDaemons, SourceState::Running),
+            (SourceName::HostView, SourceState::Running),
             (SourceName::Listmount, SourceState::Running),
             (SourceName::Mountinfo, SourceState::Running),
+            (SourceName::Probes, SourceState::Running),
             (SourceName::Sysfs, SourceState::Off("`/sys/fs` cannot be read".into())),
         ]),
         programs: vec![

@@ -387,5 +387,22 @@ fn label(reason: Option<Reason>) -> Option<String> {
     reason.map(|reason| reason.label().to_owned())
 }
 
+/// What `POST /api/v1/sentinel` takes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SentinelOrder {
+    /// The volume's name.
+    pub volume: String,
+    /// Where, below the volume's root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// What it shall contain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Whether a file that is there may stay, whatever its content.
+    #[serde(default)]
+    pub adopt: bool,
+}
+
 #[cfg(test)]
 mod tests;

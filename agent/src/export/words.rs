@@ -106,6 +106,11 @@ pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
         ProbeResult::NotRun(NotRun::WorkerLost) => {
             "no look was possible: the worker could not start or died".to_owned()
         }
+        ProbeResult::NotRun(NotRun::NotThatUser) => {
+            "no look was possible: a worker may not become the configured user; the agent needs CAP_SETUID and \
+             CAP_SETGID, or leave out `probe`"
+                .to_owned()
+        }
         ProbeResult::NotRun(NotRun::Unreachable) => {
             "no look was possible: the path is in the host's table, but not reachable from the agent"
                 .to_owned()

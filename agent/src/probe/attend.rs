@@ -141,7 +141,7 @@ impl Attendant {
                 biased;
                 reply = worker.next_reply() => return match reply {
                     Ok(Reply::Done(result)) => End::Answered(result),
-                    Ok(Reply::Ready | Reply::Refused(_)) => {
+                    Ok(Reply::Ready | Reply::Refused(_) | Reply::Planted(_)) => {
                         End::Lost(Lost::Malformed(Malformed::Unknown { what: "reply to a request", value: 0 }))
                     }
                     Err(lost) => End::Lost(lost),

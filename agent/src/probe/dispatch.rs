@@ -196,6 +196,7 @@ impl Dispatcher {
             abandoned: self.abandoned,
             started_total: self.started_total.load(Ordering::Relaxed),
             workers: self.running.len() + self.idle.len(),
+            is_at_cap: self.abandoned >= self.settings.abandoned_max,
         }
     }
 }

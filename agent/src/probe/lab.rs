@@ -96,5 +96,8 @@ pub(crate) fn request_for(mountpoint: &Path) -> Request {
         fstype: String::from(fields[dash + 1]),
         sentinel: None,
         write: false,
+        user: None,
+        is_automount: false,
+        planting: None,
     }
 }

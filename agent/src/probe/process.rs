@@ -49,6 +49,7 @@ pub enum Lost {
 }
 
 /// A living worker. Dropping it kills the process.
+#[derive(Debug)]
 pub(super) struct Worker {
     /// Kills on drop; the runtime reaps it.
     child: Child,
@@ -100,7 +101,7 @@ impl Worker {
             Ok(Err(lost)) => Err(StartError::Ended(lost)),
             Ok(Ok(Reply::Ready)) => Ok(()),
             Ok(Ok(Reply::Refused(reason))) => Err(StartError::Refused(reason)),
-            Ok(Ok(Reply::Done(_))) => Err(StartError::Ended(out_of_turn())),
+            Ok(Ok(Reply::Done(_) | Reply::Planted(_))) => Err(StartError::Ended(out_of_turn())),
         }
     }
 

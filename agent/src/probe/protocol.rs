@@ -1,7 +1,8 @@
 //! What the pool and a worker say to each other, as bytes. Pure: no sockets here.
 //!
 //! A frame is a little-endian length of four bytes and a body. The pool sends requests; the worker sends one
-//! [`Reply::Ready`] or [`Reply::Refused`] when it has started, then one [`Reply::Done`] for each request.
+//! [`Reply::Ready`] or [`Reply::Refused`] when it has started, then one [`Reply::Done`] or [`Reply::Planted`] for
+//! each request.
 //! Paths are bytes and arrive as they were sent.
 //!
 //! Which step a probe is in does not travel here: a message for every step would wake the agent five times a
@@ -15,10 +16,12 @@ use agent_core::errno::Errno;
 use agent_core::id::{MountId, SuperblockId};
 use agent_core::observation::{NotRun, ProbeOk, ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
-use agent_core::volume::Sentinel;
+use agent_core::volume::{ProbeUser, Sentinel};
 
 mod bytes;
+mod planting;
 
+use super::planting::{PlantFault, Planted, Planting};
 use bytes::{Reader, Writer};
 
 /// The longest body. Far above any real one (a path and the content of a sentinel).
@@ -44,6 +47,12 @@ pub struct Request {
     pub sentinel: Option<Sentinel>,
     /// Whether to write.
     pub write: bool,
+    /// As whom to look.
+    pub user: Option<ProbeUser>,
+    /// Whether the mount lies on an automount trap.
+    pub is_automount: bool,
+    /// The sentinel to put there instead of looking.
+    pub planting: Option<Planting>,
 }
 
 /// What a worker says.
@@ -53,8 +62,10 @@ pub enum Reply {
     Ready,
     /// It cannot work here, for this reason. It ends by itself.
     Refused(String),
-    /// The answer to the request.
+    /// The answer to a request to look.
     Done(ProbeResult),
+    /// The answer to a request to put a sentinel there.
+    Planted(Result<Planted, PlantFault>),
 }
 
 /// Bytes that are no message of this protocol.
@@ -154,6 +165,9 @@ impl From<&ProbeOrder> for Request {
             fstype: order.fstype.clone(),
             sentinel: order.sentinel.clone(),
             write: order.write,
+            user: order.user.clone(),
+            is_automount: order.is_automount,
+            planting: None,
         }
     }
 }
@@ -173,6 +187,13 @@ impl Request {
             out.option(sentinel.content.as_deref(), Writer::bytes);
         });
         out.flag(self.write);
+        out.option(self.user.as_ref(), |out, user| {
+            out.u32(user.uid);
+            out.u32(user.gid);
+            out.list(&user.groups, |out, group| out.u32(*group));
+        });
+        out.flag(self.is_automount);
+        out.option(self.planting.as_ref(), planting::encode);
         out.into_bytes()
     }
 
@@ -195,6 +216,12 @@ impl Request {
                 })
             })?,
             write: from.flag()?,
+            user: from.option(|from| {
+                let (uid, gid) = (from.u32()?, from.u32()?);
+                Ok(ProbeUser { uid, gid, groups: from.list(Reader::u32)? })
+            })?,
+            is_automount: from.flag()?,
+            planting: from.option(planting::decode)?,
         };
         from.end()?;
         Ok(request)
@@ -216,6 +243,10 @@ impl Reply {
                 out.u8(2);
                 encode_result(&mut out, result);
             }
+            Self::Planted(result) => {
+                out.u8(3);
+                planting::encode_result(&mut out, result);
+            }
         }
         out.into_bytes()
     }
@@ -230,6 +261,7 @@ impl Reply {
             0 => Self::Ready,
             1 => Self::Refused(from.text()?),
             2 => Self::Done(decode_result(&mut from)?),
+            3 => Self::Planted(planting::decode_result(&mut from)?),
             value => return Err(Malformed::Unknown { what: "reply", value }),
         };
         from.end()?;
@@ -267,6 +299,7 @@ fn encode_result(out: &mut Writer, result: &ProbeResult) {
         ProbeResult::NotRun(NotRun::TooManyAbandoned) => out.u8(7),
         ProbeResult::NotRun(NotRun::WorkerLost) => out.u8(8),
         ProbeResult::NotRun(NotRun::Unreachable) => out.u8(9),
+        ProbeResult::NotRun(NotRun::NotThatUser) => out.u8(10),
     }
 }
 
@@ -289,6 +322,7 @@ fn decode_result(from: &mut Reader<'_>) -> Result<ProbeResult, Malformed> {
         7 => ProbeResult::NotRun(NotRun::TooManyAbandoned),
         8 => ProbeResult::NotRun(NotRun::WorkerLost),
         9 => ProbeResult::NotRun(NotRun::Unreachable),
+        10 => ProbeResult::NotRun(NotRun::NotThatUser),
         value => return Err(Malformed::Unknown { what: "result", value }),
     })
 }

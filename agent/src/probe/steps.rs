@@ -10,16 +10,19 @@ use agent_common::subvolume;
 use agent_core::errno::Errno;
 use agent_core::fstype::FsClass;
 use agent_core::id::SuperblockId;
-use agent_core::observation::{ProbeOk, ProbeResult, ProbeStep};
+use agent_core::observation::{NotRun, ProbeOk, ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstatvfs, openat, statx};
 
+use super::planting::{PlantFault, Planted, Planting};
+use super::privileges;
 use super::protocol::Request;
 use crate::sys;
 use crate::sys::sentinel::{self, Reading};
 
 mod device;
 mod identity;
+mod plant;
 mod write;
 
 /// The sentinel that is read where none is configured, if it is there.
@@ -37,27 +40,12 @@ fn look(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> Result<ProbeO
     announce(ProbeStep::Identity);
     let root = identity::open(request)?;
 
-    announce(ProbeStep::Root);
-    let facts = revalidate(&root)?;
-    let mut ok = ProbeOk { root_inode: known_root(request, facts.inode), ..ProbeOk::default() };
+    let (mut ok, is_directory) = as_user(request, || look_beneath(&root, request, announce))??;
     if request.fstype == "autofs" {
-        // Anything beneath the trap would spring it. The engine does not order this; a race may.
         return Ok(ok);
     }
-    if request.fstype.starts_with("nfs") {
-        ask_server(&root)?;
-    }
-    ok.fsid = read_fsid(&root, request);
-    if facts.directory {
+    if is_directory {
         ok.uuid = read_uuid(&root, request);
-    }
-
-    if facts.directory {
-        announce(ProbeStep::Sentinel);
-        ok.read_data = read_sentinel(&root, request)?;
-    } else if request.sentinel.is_some() {
-        // A single file is mounted here: nothing can be beneath it.
-        return Err(ProbeResult::SentinelUnusable);
     }
 
     // btrfs keeps the content of small files in its metadata, which stays cached: there only the device
@@ -67,11 +55,59 @@ fn look(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> Result<ProbeO
         ok.read_device = device::read(&root, request).map_err(failed(ProbeStep::Device))?;
     }
 
-    if request.write && facts.directory {
+    if request.write && is_directory {
         announce(ProbeStep::Write);
-        ok.wrote_data = write::write(root.as_fd(), &request.mountpoint).map_err(failed(ProbeStep::Write))?;
+        ok.wrote_data =
+            as_user(request, || write::write(root.as_fd(), request))?.map_err(failed(ProbeStep::Write))?;
     }
     Ok(ok)
+}
+
+/// Does what the volume is asked for as the user whom the request names, if it names one. The way to the volume, and
+/// the device below it, are the worker's own business.
+fn as_user<T>(request: &Request, act: impl FnOnce() -> T) -> Result<T, ProbeResult> {
+    match &request.user {
+        None => Ok(act()),
+        Some(user) => privileges::as_user(user, act).map_err(|_| ProbeResult::NotRun(NotRun::NotThatUser)),
+    }
+}
+
+/// What the volume itself answers, and whether a directory is mounted there.
+fn look_beneath(
+    root: &OwnedFd,
+    request: &Request,
+    announce: &mut dyn FnMut(ProbeStep),
+) -> Result<(ProbeOk, bool), ProbeResult> {
+    announce(ProbeStep::Root);
+    let facts = revalidate(root)?;
+    let mut ok = ProbeOk { root_inode: known_root(request, facts.inode), ..ProbeOk::default() };
+    if request.fstype == "autofs" {
+        // Anything beneath the trap would spring it. The engine does not order this; a race may.
+        return Ok((ok, facts.directory));
+    }
+    if request.fstype.starts_with("nfs") {
+        ask_server(root)?;
+    }
+    ok.fsid = read_fsid(root, request);
+    if facts.directory {
+        announce(ProbeStep::Sentinel);
+        ok.read_data = read_sentinel(root, request)?;
+    } else if request.sentinel.is_some() {
+        // A single file is mounted here: nothing can be beneath it.
+        return Err(ProbeResult::SentinelUnusable);
+    }
+    Ok((ok, facts.directory))
+}
+
+/// Puts a sentinel there, in place of a look.
+pub(super) fn plant(
+    request: &Request,
+    planting: &Planting,
+    announce: &mut dyn FnMut(ProbeStep),
+) -> Result<Planted, PlantFault> {
+    announce(ProbeStep::Identity);
+    let root = identity::open(request).map_err(PlantFault::Look)?;
+    as_user(request, || plant::plant(&root, request, planting, announce)).map_err(PlantFault::Look)?
 }
 
 /// What stands for the mount's root in the kernel's counters.

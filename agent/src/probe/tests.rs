@@ -8,6 +8,7 @@ use agent_core::engine::ProbeOrder;
 use agent_core::id::{Generation, MountId, ProbeId, SuperblockId, VolumeId};
 use agent_core::observation::{NotRun, ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
+use agent_core::volume::ProbeUser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -48,6 +49,8 @@ fn order(id: u64, mountpoint: &Path, deadline: Duration) -> ProbeOrder {
         fstype: request.fstype,
         sentinel: None,
         write: false,
+        user: None,
+        is_automount: false,
         deadline,
     }
 }
@@ -65,6 +68,8 @@ fn any_order(id: u64, deadline: Duration) -> ProbeOrder {
         fstype: String::from("nfs4"),
         sentinel: None,
         write: false,
+        user: None,
+        is_automount: false,
         deadline,
     }
 }
@@ -174,9 +179,9 @@ fn a_worker_has_little_to_lose() {
                 .find(|status| status.starts_with("Name:\tmountie-probe\n"))
                 .unwrap();
             let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
-            // Bits 1 and 2: DAC_OVERRIDE, DAC_READ_SEARCH.
+            // Bit 2: DAC_READ_SEARCH; in reserve DAC_OVERRIDE, SETGID, SETUID.
             assert_eq!(field("CapEff:"), "0000000000000004");
-            assert_eq!(field("CapPrm:"), "0000000000000006");
+            assert_eq!(field("CapPrm:"), "00000000000000c6");
             assert_eq!(field("NoNewPrivs:"), "1");
             let open = std::fs::read_dir(format!("/proc/{worker}/fd")).unwrap().count();
             assert_eq!(open, 5, "the three standard ones, and the socket and the progress file once more");
@@ -368,6 +373,31 @@ fn many_volumes_that_hang_at_once_do_not_keep_a_healthy_one_waiting() {
 }
 
 #[test]
+fn a_private_fuse_mount_lets_its_owner_in() {
+    in_private_namespace(|lab| {
+        let fuse = HungFuse::mount_of(1000, lab.join("a"));
+        run(async {
+            let mut bench = Bench::new(settings("real-worker.sh"));
+            let order =
+                |id, user| ProbeOrder { user, ..order(id, &fuse.mountpoint, Duration::from_millis(300)) };
+            // Whoever is refused is told at once; whoever is let in waits for the daemon, which never answers.
+            let refused = ProbeResult::Failed { step: ProbeStep::Root, errno: agent_core::errno::Errno(13) };
+            let user = |uid, gid| Some(ProbeUser { uid, gid, groups: Vec::new() });
+            bench.pool.start(order(1, None));
+            assert_eq!(bench.report().await.result, refused);
+            bench.pool.start(order(2, user(1000, 1000)));
+            assert_eq!(bench.report().await.result, refused, "the group counts as well");
+            bench.pool.start(order(3, user(1000, 0)));
+            assert_eq!(bench.report().await.result, ProbeResult::TimedOut { step: ProbeStep::Root });
+            assert_eq!(bench.pool.stats().started_total, 1, "the worker came back as itself each time");
+            drop(fuse);
+            assert_eq!(bench.event().await, ProbeEvent::Returned(ProbeId(3)));
+            bench.pool.shutdown().await;
+        });
+    });
+}
+
+#[test]
 fn above_the_cap_nothing_is_started() {
     in_private_namespace(|lab| {
         let hung: Vec<HungFuse> =
@@ -386,12 +416,14 @@ fn above_the_cap_nothing_is_started() {
                 (report.id, report.result),
                 (ProbeId(9), ProbeResult::NotRun(NotRun::TooManyAbandoned))
             );
-            assert_eq!(bench.pool.stats().started_total, 2);
+            let stats = bench.settled(|stats| stats.is_at_cap).await;
+            assert_eq!((stats.started_total, stats.abandoned), (2, 2));
 
             drop(hung);
             for _ in 0..2 {
                 assert!(matches!(bench.event().await, ProbeEvent::Returned(_)));
             }
+            bench.settled(|stats| !stats.is_at_cap).await;
             bench.pool.start(any_order(10, PATIENCE));
             assert_eq!(bench.report().await.result, ProbeResult::NotRun(NotRun::Unreachable));
         });

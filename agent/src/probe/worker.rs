@@ -125,6 +125,7 @@ fn enter(path: &Path) -> Result<(), SetUpError> {
 /// Answers requests until the socket ends. A request that cannot be read ends the worker: the pool sees a
 /// lost worker and starts another.
 fn serve(socket: &mut UnixStream, progress: &File) -> io::Result<()> {
+    let own = privileges::Standing::now()?;
     send(socket, &Reply::Ready)?;
     let mut header = [0; HEADER];
     loop {
@@ -135,11 +136,18 @@ fn serve(socket: &mut UnixStream, progress: &File) -> io::Result<()> {
         let mut body = vec![0; body_length(header).map_err(io::Error::other)?];
         socket.read_exact(&mut body)?;
         let request = Request::decode(&body).map_err(io::Error::other)?;
-        let result = steps::perform(&request, &mut |step| {
+        let announce = &mut |step| {
             // A step that cannot be noted is still carried out: only its name in a time-out is lost.
             let _ = progress.write_all_at(&[step_to_byte(step)], 0);
-        });
-        send(socket, &Reply::Done(result))?;
+        };
+        let reply = match &request.planting {
+            None => Reply::Done(steps::perform(&request, announce)),
+            Some(planting) => Reply::Planted(steps::plant(&request, planting, announce)),
+        };
+        send(socket, &reply)?;
+        if privileges::Standing::now()? != own {
+            return Err(io::Error::other("this process could not become itself again"));
+        }
     }
 }
 

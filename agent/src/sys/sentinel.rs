@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_core::path::BytePath;
 use rustix::fs::{
-    Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise, fcntl_getfl,
-    fcntl_setfl, openat, openat2, statx,
+    Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, fadvise,
+    fcntl_getfl, fcntl_setfl, openat, openat2, statx,
 };
 use rustix::io::Errno;
 
@@ -46,7 +46,7 @@ pub fn has_content(found: &[u8], expected: &[u8]) -> bool {
 /// # Errors
 /// What the file system answered.
 pub fn read(root: BorrowedFd<'_>, path: &BytePath) -> Result<Reading, Errno> {
-    read_with(root, path, open_beneath)
+    read_with(root, path, open_one)
 }
 
 type Open = fn(BorrowedFd<'_>, &[u8], OFlags) -> Result<OwnedFd, Errno>;
@@ -62,15 +62,15 @@ fn read_with(root: BorrowedFd<'_>, path: &BytePath, open: Open) -> Result<Readin
 
 fn read_regular(root: BorrowedFd<'_>, path: &[u8], open: Open) -> Result<Reading, Errno> {
     // First as a mere place: opening a device node or a FIFO has effects of its own.
-    let place = open(root, path, OFlags::PATH)?;
+    let place = walk(root, path, OFlags::PATH, open)?;
     let seen = inspect(&place)?;
     if !is_regular(&seen) {
         return Ok(Reading::Unusable);
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     // Reading must not write, not even a time of access. Only the owner may ask for that.
-    let file = match open(root, path, flags | OFlags::NOATIME) {
-        Err(Errno::PERM) => open(root, path, flags)?,
+    let file = match walk(root, path, flags | OFlags::NOATIME, open) {
+        Err(Errno::PERM) => walk(root, path, flags, open)?,
         result => result?,
     };
     let opened = inspect(&file)?;
@@ -108,47 +108,57 @@ fn read_past_cache<'a>(file: &OwnedFd, buffer: &'a mut Buffer) -> Result<&'a [u8
     Ok(buffer.head(length))
 }
 
-/// Opens without leaving the mount and without following any link.
+/// Opens without leaving the mount, without following any link, and without springing an automount trap: one name at
+/// a time, each directory as a mere place, which is looked at before anything beneath it is. A file that is made can
+/// be read by all.
 ///
-/// kernel: `openat2`, fs/open.c, since 5.6. Some container runtimes refuse unknown calls with EPERM.
-fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH
-        | ResolveFlags::NO_SYMLINKS
-        | ResolveFlags::NO_MAGICLINKS
-        | ResolveFlags::NO_XDEV;
-    match openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-        Err(Errno::NOSYS) => walk_beneath(root, path, flags),
-        Err(Errno::PERM) if !flags.contains(OFlags::NOATIME) => walk_beneath(root, path, flags),
-        result => result,
-    }
+/// kernel: `__traverse_mounts`, fs/namei.c: before 6.18 a walk that must not leave its mount springs the traps on
+/// its way all the same, except at its end.
+///
+/// # Errors
+/// EXDEV and ELOOP where the path leads elsewhere; otherwise what the file system answered.
+pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    walk(root, path, flags, open_one)
 }
 
-/// The same, one name at a time, for kernels without `openat2`.
-fn walk_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let mount = device_and_mount(root)?;
+fn walk(root: BorrowedFd<'_>, path: &[u8], flags: OFlags, open: Open) -> Result<OwnedFd, Errno> {
     let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-    // Outwards leads nowhere, as with RESOLVE_BENEATH.
+    // Outwards leads nowhere.
     if path.starts_with(b"/") || names.contains(&&b".."[..]) {
         return Err(Errno::XDEV);
     }
     names.retain(|name| !name.is_empty() && *name != b".");
     let last = names.pop().ok_or(Errno::NOENT)?;
-    let mut directory = None;
+    let mut directory: Option<OwnedFd> = None;
     for name in names {
-        let base = directory.as_ref().map_or(root, OwnedFd::as_fd);
-        directory = Some(step_into(base, name, OFlags::PATH, mount)?);
+        let next = open(directory.as_ref().map_or(root, OwnedFd::as_fd), name, OFlags::PATH)?;
+        if is_trigger(&next)? {
+            return Err(Errno::XDEV);
+        }
+        directory = Some(next);
     }
-    step_into(directory.as_ref().map_or(root, OwnedFd::as_fd), last, flags, mount)
+    open(directory.as_ref().map_or(root, OwnedFd::as_fd), last, flags)
 }
 
-fn step_into(
-    base: BorrowedFd<'_>,
-    name: &[u8],
-    flags: OFlags,
-    mount: (u32, u32, u64),
-) -> Result<OwnedFd, Errno> {
-    let next = openat(base, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    if device_and_mount(next.as_fd())? != mount {
+/// Opens one name of a directory.
+///
+/// kernel: `openat2`, fs/open.c, since 5.6. Some container runtimes refuse unknown calls with EPERM.
+fn open_one(base: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    match openat2(base, name, flags | OFlags::CLOEXEC, mode_for(flags), resolve) {
+        Err(Errno::NOSYS) => open_plainly(base, name, flags),
+        Err(Errno::PERM) if !flags.contains(OFlags::NOATIME) => open_plainly(base, name, flags),
+        result => result,
+    }
+}
+
+/// The same for kernels without `openat2`.
+fn open_plainly(base: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let next = openat(base, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode_for(flags))?;
+    if device_and_mount(next.as_fd())? != device_and_mount(base)? {
         return Err(Errno::XDEV);
     }
     // O_PATH opens a link itself instead of refusing it.
@@ -157,6 +167,20 @@ fn step_into(
         return Err(Errno::LOOP);
     }
     Ok(next)
+}
+
+/// No mode may be given for a file that is not made.
+fn mode_for(flags: OFlags) -> Mode {
+    let readable = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    if flags.contains(OFlags::CREATE) { readable } else { Mode::empty() }
+}
+
+/// Whether something is mounted here by whoever goes on.
+///
+/// kernel: `STATX_ATTR_AUTOMOUNT`, `vfs_getattr_nosec`, fs/stat.c, since 4.11.
+fn is_trigger(place: &OwnedFd) -> Result<bool, Errno> {
+    let facts = statx(place, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+    Ok(facts.stx_attributes.contains(StatxAttributes::AUTOMOUNT))
 }
 
 /// Equal for two places on one mount. (Without mount ids, before 5.8: on one superblock.)

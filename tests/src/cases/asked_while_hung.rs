@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use integration_tests::harness::agent::{Agent, SOON, Volume};
+use integration_tests::harness::agent::{Agent, SOON, Volume, is_in_state};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
+use integration_tests::harness::mnt_ns::bind;
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::Background;
 use std::process::{Command, Stdio};
@@ -19,6 +20,12 @@ pub(crate) const CASES: &[Case] = &[
         needs: NEEDS,
         timeout: Duration::from_secs(120),
         run: asked,
+    },
+    Case {
+        name: "however_many_ask_about_a_hung_volume_one_probe_is_out_and_all_are_answered",
+        needs: NEEDS,
+        timeout: Duration::from_secs(120),
+        run: crowd,
     },
     Case {
         name: "an_unmount_in_a_storm_of_mounts_is_noticed",
@@ -54,6 +61,46 @@ fn asked(bench: &mut Bench) -> Result<()> {
     }
     ensure!(agent.command(&["status"])?.status.code() == Some(1));
     Ok(())
+}
+
+/// How many ask at the same time.
+const CROWD: usize = 40;
+
+fn crowd(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    // A second mount of the same superblock, as a volume of its own.
+    let copy = bench.make_directory("copy")?;
+    bind(injector.mountpoint(), &copy)?;
+    let volume = |name, place| Volume::at(name, place).set("interval", "60s").set("deadline", "1s").to_toml();
+    let agent = Agent::start(bench, &[volume("v", injector.mountpoint()), volume("w", &copy)].concat())?;
+    agent.wait_state("v", "healthy")?;
+    agent.wait_state("w", "healthy")?;
+    injector.set(&Mode::hang_all())?;
+    let answers = std::thread::scope(|scope| {
+        let ask = |number: usize| {
+            let path = if number.is_multiple_of(2) { "/api/v1/volumes/v" } else { "/api/v1/volumes/w" };
+            agent.get(&format!("{path}?check=true"))
+        };
+        let asking: Vec<_> = (0..CROWD).map(|number| scope.spawn(move || ask(number))).collect();
+        asking.into_iter().map(|one| one.join()).collect::<Vec<_>>()
+    });
+    for answer in answers {
+        let answer = answer.map_err(|_| anyhow::anyhow!("a caller panicked"))??;
+        ensure!(matches!(answer.status, 200 | 504), "{answer:?}");
+    }
+    let held = injector.held()?;
+    ensure!(held.values().sum::<u64>() == 1, "more than one probe is out: {held:?}");
+    // Whichever was looked at first; the other stands behind it.
+    let scrape = agent.wait_scrape("one of them is degraded", |scrape| {
+        Ok(is_in_state(scrape, "v", "degraded")? || is_in_state(scrape, "w", "degraded")?)
+    })?;
+    for name in ["v", "w"] {
+        let stuck = scrape.value("mountie_probe_stuck_seconds", &[("volume", name)])?;
+        ensure!(stuck > 0.0, "{name}: the look that stands in the way is not shown");
+    }
+    injector.set(&Mode::Ok)?;
+    agent.wait_state("v", "healthy")?;
+    agent.wait_state("w", "healthy").map(drop)
 }
 
 /// Mounts and unmounts as fast as `mount` can, beside a volume that goes away once.

@@ -41,7 +41,7 @@ impl Volume {
 
     /// A good look speaks for the volume until three more should have come.
     pub(super) fn good_for(&self) -> Duration {
-        self.watch.interval.saturating_mul(3).saturating_add(self.watch.deadline)
+        self.rhythm().longest().saturating_mul(3).saturating_add(self.watch.deadline)
     }
 
     /// Judges the evidence of this moment, and takes the steps that follow.

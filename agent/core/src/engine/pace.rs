@@ -4,12 +4,18 @@
 //! a look at once, at most one such look every 100 ms. Hints that good looks keep answering (one bad file on a good volume)
 //! double that pause each time, up to the interval: what is lost then is the quickness of the next detection on
 //! that volume, what is kept is a quiet agent. A bad look, or a window without hints, restores the quickness.
+//!
+//! Slower for automounts: every walk over a trap counts as its use, so a rhythm shorter than its time-out would keep
+//! it mounted for ever. A healthy automount is looked at once in two time-outs, which delays its expiry by one at
+//! most. In doubt a few quick looks settle the matter; then it is left alone for as long. Hints, mount events and
+//! people are answered at once: then somebody uses it anyway.
 
 use core::time::Duration;
 
 use crate::hash::jittered;
 use crate::id::{ProbeId, VolumeId};
 use crate::time::Monotonic;
+use crate::topology::automount::Automount;
 use crate::verdict::HealthState;
 use crate::volume::Watch;
 
@@ -21,6 +27,31 @@ const CLOSE: Duration = Duration::from_millis(500);
 const SICK: Duration = Duration::from_secs(1);
 /// Answered hints after which they no longer shorten the interval.
 const CHRONIC: u32 = 3;
+/// Quick looks at an automount, one after the other, before it is left alone for a while.
+const QUICK_LOOKS: u32 = 8;
+/// How many of its time-outs an automount is left alone for.
+const TIMEOUTS_ALONE: u32 = 2;
+
+/// How often a volume is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rhythm {
+    interval: Duration,
+    /// An automount must be left alone for so long.
+    alone: Option<Duration>,
+}
+
+impl Rhythm {
+    pub(super) fn new(watch: &Watch, automount: Option<Automount>) -> Self {
+        let expires_after = automount.and_then(|automount| automount.expires_after);
+        let alone = expires_after.map(|time| time.saturating_mul(TIMEOUTS_ALONE));
+        Self { interval: watch.interval, alone }
+    }
+
+    /// The longest time between two looks, but for the jitter.
+    pub(super) fn longest(self) -> Duration {
+        self.alone.map_or(self.interval, |alone| alone.max(self.interval))
+    }
+}
 
 /// The clock of one volume's probes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,6 +72,8 @@ pub(super) struct ProbeClock {
     pub(super) stuck_since: Option<Monotonic>,
     /// Rounds of hints that good looks answered, one after the other.
     answered_hints: u32,
+    /// Looks since the last hint, or since the volume was last left alone.
+    quick: u32,
     last_hint: Option<Monotonic>,
 }
 
@@ -56,6 +89,7 @@ impl ProbeClock {
             self.answered_hints = 0;
         }
         self.last_hint = Some(now);
+        self.quick = 0;
         let pause = HINT_PAUSE.saturating_mul(1 << self.answered_hints.min(16)).min(interval.max(HINT_PAUSE));
         self.want(self.ordered_by_hint.map_or(now, |ordered| now.max(ordered + pause)));
         self.wanted_by_hint = true;
@@ -68,6 +102,7 @@ impl ProbeClock {
             self.ordered_by_hint = Some(now);
         }
         self.wanted = None;
+        self.quick = if self.quick < QUICK_LOOKS { self.quick + 1 } else { 0 };
         self.sequence = self.sequence.saturating_add(1);
     }
 
@@ -100,11 +135,11 @@ impl ProbeClock {
     }
 
     /// When the next look is due. Never while one is out.
-    pub(super) fn due(&self, volume: &VolumeId, watch: &Watch, state: HealthState) -> Option<Monotonic> {
+    pub(super) fn due(&self, volume: &VolumeId, rhythm: &Rhythm, state: HealthState) -> Option<Monotonic> {
         if self.outstanding.is_some() {
             return None;
         }
-        let interval = self.interval(watch, state);
+        let interval = self.interval(*rhythm, state);
         let regular = self.answered.map(|at| at + jittered(interval, volume.as_str(), self.sequence));
         match (self.wanted, regular) {
             (Some(wanted), Some(regular)) => Some(wanted.min(regular)),
@@ -112,15 +147,19 @@ impl ProbeClock {
         }
     }
 
-    fn interval(&self, watch: &Watch, state: HealthState) -> Duration {
+    fn interval(&self, rhythm: Rhythm, state: HealthState) -> Duration {
+        let is_rested = state == HealthState::Healthy || self.quick >= QUICK_LOOKS;
+        if rhythm.alone.is_some() && is_rested {
+            return rhythm.longest();
+        }
         let shortest = match state {
             HealthState::Suspect if self.answered_hints < CHRONIC => CLOSE,
             HealthState::Probation => CLOSE,
             HealthState::Degraded | HealthState::Recovering => SICK,
             HealthState::Unknown | HealthState::Healthy | HealthState::Suspect | HealthState::Quarantined => {
-                watch.interval
+                rhythm.interval
             }
         };
-        shortest.min(watch.interval)
+        shortest.min(rhythm.interval)
     }
 }

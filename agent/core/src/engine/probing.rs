@@ -44,7 +44,7 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    fn is_busy(&self, superblock: SuperblockId) -> bool {
+    pub(super) fn is_busy(&self, superblock: SuperblockId) -> bool {
         self.busy.contains_key(&superblock)
     }
 
@@ -77,6 +77,12 @@ impl Probing {
         id
     }
 
+    /// Something other than a look is out there for a volume.
+    pub(super) fn begin_errand(&mut self, superblock: SuperblockId, volume: &Volume) -> ProbeId {
+        let (volume, generation) = (volume.id.clone(), volume.generation);
+        self.begin(Out { superblock, volume, generation, stuck_since: None })
+    }
+
     fn end(&mut self, id: ProbeId) -> Option<Out> {
         let out = self.out.remove(&id)?;
         self.busy.remove(&out.superblock);
@@ -88,7 +94,8 @@ impl Volume {
     /// When a look is due; `None` while there is nothing to look at, or a plan is at work.
     pub(super) fn probe_due(&self) -> Option<Monotonic> {
         let can_look = self.is_watched() && self.presence == Some(Presence::Present) && self.plan.is_none();
-        let due = self.probes.due(&self.id, &self.watch, self.condition.state).filter(|_| can_look)?;
+        let rhythm = self.rhythm();
+        let due = self.probes.due(&self.id, &rhythm, self.condition.state).filter(|_| can_look)?;
         Some(self.hold_until.map_or(due, |until| due.max(until)))
     }
 
@@ -103,7 +110,7 @@ impl Volume {
         self.behind.and_then(|_| self.probe_due()).map(|due| due + self.watch.deadline)
     }
 
-    fn probe_order(&self, id: ProbeId) -> Option<ProbeOrder> {
+    pub(super) fn probe_order(&self, id: ProbeId) -> Option<ProbeOrder> {
         let shown = self.shown.as_ref()?;
         Some(ProbeOrder {
             id,
@@ -114,8 +121,10 @@ impl Volume {
             mount_id: shown.mount_id,
             root: shown.root.clone(),
             fstype: shown.fstype.clone(),
-            sentinel: self.spec.as_ref().and_then(|spec| spec.sentinel.clone()),
+            sentinel: self.sentinel(),
             write: self.spec.as_ref().is_some_and(|spec| spec.write_probe),
+            user: self.watch.probe_as.as_deref().cloned(),
+            is_automount: self.automount.is_some(),
             deadline: self.watch.deadline,
         })
     }
@@ -238,9 +247,8 @@ impl Engine {
                 ));
             }
         }
-        if !timed_out {
-            self.freed.push(out.superblock);
-        }
+        // Also of one that is not free now: who waits with an errand is told.
+        self.freed.push(out.superblock);
     }
 
     /// A look that hangs, or has hung, concerns every volume on its superblock.
@@ -269,6 +277,7 @@ impl Engine {
     /// Lets the next in the queue of each freed superblock look.
     pub(super) fn serve_waiting(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
         for superblock in core::mem::take(&mut self.freed) {
+            self.serve_errands(superblock, outputs);
             while !self.probing.is_busy(superblock) {
                 let Some(next) = self.probing.next_waiting(superblock) else { break };
                 self.process(&next, now, outputs);

@@ -22,7 +22,7 @@ use crate::remediation::{Outcome, Plan, Refusal};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
 use crate::verdict::{HealthState, Reason, Verdict};
-use crate::volume::{Identity, Mode};
+use crate::volume::{Identity, Mode, VolumeSpec};
 
 /// The table is given this long to show what a plan has done.
 const TABLE_PATIENCE: Duration = Duration::from_secs(1);
@@ -163,10 +163,11 @@ impl Volume {
     }
 
     fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
-        let spec = self.spec.as_ref()?;
+        // What a repair brings must have the pinned sentinel as well.
+        let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
         let patient = Patient {
-            spec,
+            spec: &spec,
             reason,
             old: shown.map(|shown| shown.superblock),
             fstype: shown.map(|shown| shown.fstype.as_str()),

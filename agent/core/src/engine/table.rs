@@ -41,6 +41,7 @@ impl Engine {
                 .entry(spec.id.clone())
                 .or_insert_with(|| Volume::new(spec.id.clone(), spec.mountpoint.clone(), now));
             let was_known = volume.spec.is_some();
+            volume.pin = self.pins.get(&spec.id).cloned();
             if volume.instruct(Some(spec), &self.policy.defaults) && was_known {
                 volume.budget = Budget::default();
                 let message = alloc::string::String::from("the settings changed, attempts are counted anew");
@@ -126,7 +127,7 @@ impl Engine {
             if volume.spec.is_some() || present.contains(&volume.id) {
                 continue;
             }
-            let trap = table.visible_at(&volume.mountpoint).is_some_and(|top| top.fstype == "autofs");
+            let trap = table.is_trapped(&volume.mountpoint);
             if volume.vanish(trap, now) {
                 self.touched.insert(volume.id.clone());
                 self.track_changed = true;

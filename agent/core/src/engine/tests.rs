@@ -8,6 +8,7 @@ mod places;
 mod renewed;
 mod remembers;
 mod repairs;
+mod schedule;
 mod settles;
 mod shared;
 mod waits;

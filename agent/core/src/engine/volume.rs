@@ -8,7 +8,7 @@ use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
 use crate::engine::census::Blocked;
 use crate::engine::memory::Mark;
-use crate::engine::pace::ProbeClock;
+use crate::engine::pace::{ProbeClock, Rhythm};
 use crate::engine::probing::Behind;
 use crate::errno::Errno;
 use crate::fstype::FsClass;
@@ -23,8 +23,9 @@ use crate::remediation::Plan;
 use crate::remediation::budget::Budget;
 use crate::time::Monotonic;
 use crate::topology::Mount;
+use crate::topology::automount::Automount;
 use crate::verdict::{Condition, HealthState};
-use crate::volume::{Mode, VolumeSpec, Watch};
+use crate::volume::{Mode, Sentinel, VolumeSpec, Watch};
 
 /// The mount at a volume's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,6 +76,8 @@ pub(super) struct Volume {
     pub(super) id: VolumeId,
     pub(super) mountpoint: BytePath,
     pub(super) spec: Option<VolumeSpec>,
+    /// The sentinel that a person had put there.
+    pub(super) pin: Option<Sentinel>,
     pub(super) watch: Watch,
     /// `None` before the first table, and when a discovered volume was unmounted.
     pub(super) presence: Option<Presence>,
@@ -86,6 +89,8 @@ pub(super) struct Volume {
     pub(super) depth: usize,
     pub(super) further: Vec<BytePath>,
     pub(super) generation: Generation,
+    /// The trap on which it is mounted.
+    pub(super) automount: Option<Automount>,
     pub(super) root_inode: Option<u64>,
     pub(super) fsid: Option<String>,
     pub(super) evidence: Evidence,
@@ -143,6 +148,7 @@ impl Volume {
             id,
             mountpoint,
             spec: None,
+            pin: None,
             watch: Watch::default(),
             presence: None,
             returned_until: None,
@@ -151,6 +157,7 @@ impl Volume {
             depth: 0,
             further: Vec::new(),
             generation: Generation::default(),
+            automount: None,
             root_inode: None,
             fsid: None,
             evidence: Evidence::default(),
@@ -195,6 +202,21 @@ impl Volume {
         self.watch.mode != Mode::Off
     }
 
+    /// The sentinel to read: the configured one, with the content that was pinned where none is configured.
+    pub(super) fn sentinel(&self) -> Option<Sentinel> {
+        let spec = self.spec.as_ref()?;
+        match (&spec.sentinel, &self.pin) {
+            (None, pin) => pin.clone(),
+            (Some(Sentinel { path, content: None }), Some(pin)) if pin.path == *path => Some(pin.clone()),
+            (configured, _) => configured.clone(),
+        }
+    }
+
+    /// How often it is looked at.
+    pub(super) fn rhythm(&self) -> Rhythm {
+        Rhythm::new(&self.watch, self.automount)
+    }
+
     /// Takes the operator's word. Says whether a specification changed, in any of its keys.
     pub(super) fn instruct(&mut self, spec: Option<&VolumeSpec>, defaults: &Watch) -> bool {
         let watch = spec.map_or(defaults, |spec| &spec.watch);
@@ -218,6 +240,7 @@ impl Volume {
         self.depth = sighting.depth;
         self.gone_since = None;
         let mut seen = Seen { changed: was != (self.presence, self.depth), transition: None };
+        self.automount = sighting.automount;
         if self.further != sighting.further {
             self.further.clone_from(&sighting.further);
             seen.changed = true;

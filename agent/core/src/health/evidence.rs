@@ -356,7 +356,7 @@ impl Evidence {
                 self.bad(Look::Hung { step: *step });
                 Told::Bad
             }
-            ProbeResult::NotRun(NotRun::Unreachable) => {
+            ProbeResult::NotRun(NotRun::Unreachable | NotRun::NotThatUser) => {
                 self.inaccessible = true;
                 Told::Nothing
             }

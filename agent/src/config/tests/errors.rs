@@ -52,12 +52,18 @@ fn an_error_names_key_finding_and_what_is_accepted() {
     assert_eq!(
         error(&volume("sentinal = { path = \"x\" }")),
         "volume[0].sentinal: unknown key, did you mean \"sentinel\"?; accepted here: deadline, failures, fstype, \
-         identity, interval, mode, mountpoint, name, options, repair, sentinel, source, write_probe (line 4)"
+         identity, interval, mode, mountpoint, name, options, probe, repair, sentinel, source, write_probe (line 4)"
     );
 }
 
 /// A wrong line within a volume, and a part of what is said about it.
-const WRONG_VOLUMES: [(&str, &str); 38] = [
+const WRONG_VOLUMES: [(&str, &str); 44] = [
+    ("probe = { uid = 1000 }", "volume[0].probe.gid: missing; probing as a user needs uid and gid"),
+    ("probe = { gid = 1000 }", "volume[0].probe.uid: missing"),
+    ("probe = { uid = -1, gid = 0 }", "found -1; expected a whole number from 0 to 4294967294"),
+    ("probe = { uid = 4294967295, gid = 0 }", "volume[0].probe.uid: found 4294967295"),
+    ("probe = { uid = 1, gid = 1, groups = \"a\" }", "volume[0].probe.groups: found \"a\""),
+    ("probe = 1000", "expected a table: { uid = 1000, gid = 1000 }"),
     ("interval = \"99ms\"", "volume[0].interval: found \"99ms\", which is too short"),
     ("interval = \"25h\"", "which is too long"),
     ("interval = \"10 s\"", "which is not a whole number followed by ms, s, m or h"),

@@ -3,7 +3,9 @@
 use super::*;
 use agent_core::id::VolumeId;
 use agent_core::path::BytePath;
-use agent_core::volume::{Discovery, Identity, Method, Mode, Repair, Selector, Sentinel, VolumeSpec, Watch};
+use agent_core::volume::{
+    Discovery, Identity, Method, Mode, ProbeUser, Repair, Selector, Sentinel, VolumeSpec, Watch,
+};
 use proptest::option::of;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -14,8 +16,18 @@ fn millis(range: std::ops::RangeInclusive<u64>) -> impl Strategy<Value = Duratio
 
 fn watch() -> impl Strategy<Value = Watch> {
     let mode = prop::sample::select(vec![Mode::Off, Mode::Observe, Mode::DryRun, Mode::Act]);
-    (mode, millis(100..=86_400_000), millis(1..=60_000), 1..=100u32)
-        .prop_map(|(mode, interval, deadline, failures)| Watch { mode, interval, deadline, failures })
+    let id = || 0..=4_294_967_294_u32;
+    let user = (id(), id(), prop::collection::vec(id(), 0..3));
+    let user = user.prop_map(|(uid, gid, groups)| std::sync::Arc::new(ProbeUser { uid, gid, groups }));
+    (mode, millis(100..=86_400_000), millis(1..=60_000), 1..=100u32, of(user)).prop_map(
+        |(mode, interval, deadline, failures, probe_as)| Watch {
+            mode,
+            interval,
+            deadline,
+            failures,
+            probe_as,
+        },
+    )
 }
 
 /// Any bytes but NUL and slash, and neither `.` nor `..`.

@@ -1,5 +1,5 @@
-//! `POST /api/v1/ack/{id}`: a person knows of the data that a volume has lost. The one thing here that changes
-//! anything: only over the unix socket, and only for root and for the agent's own user.
+//! `POST /api/v1/ack/{id}`: a person knows of the data that a volume has lost. It changes something: only over the
+//! unix socket, and only for root and for the agent's own user.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn actor(peer: Peer, own: u32) -> Result<Actor, String> {
         Peer::Remote => {
             Err("changes are made through the agent's unix socket, by mountie ack on the node".to_owned())
         }
-        Peer::Local { uid, pid } if uid == 0 || uid == own => {
+        Peer::Local { uid, pid } if peer.may_change(own) => {
             Ok(Actor { uid, pid, comm: peer::name_of_process(pid) })
         }
         Peer::Local { uid, .. } => Err(format!(

@@ -203,6 +203,17 @@ pub(super) enum Peer {
     },
 }
 
+impl Peer {
+    /// Whether it may have something changed: root, or the user as whom the agent itself runs, who could do all that
+    /// the agent does.
+    pub(super) fn may_change(self, own: u32) -> bool {
+        match self {
+            Self::Remote => false,
+            Self::Local { uid, .. } => uid == 0 || uid == own,
+        }
+    }
+}
+
 /// What the two kinds of listener have in common.
 pub(super) trait Accept {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;

@@ -16,10 +16,13 @@ use tokio::task::JoinHandle;
 
 use super::listen::{self, Limits, ListenError};
 use super::{Api, Shared, router, routes};
+use crate::client::ClientError;
 use crate::client::http::{Answer, get};
 use crate::export::metrics::{Metrics, strict};
 use crate::export::sample::{quiet_volume, sample_host, sample_snapshot, seconds};
-use crate::export::{Command, Snapshot};
+use crate::export::view::SentinelOrder;
+use crate::export::{Command, SentinelAnswer, SentinelRefusal, Snapshot};
+use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -79,7 +82,8 @@ impl Server {
         let mut orders = self.orders.take().unwrap();
         let snapshots = self.publish.subscribe();
         self.tasks.push(tokio::spawn(async move {
-            while let Some(Command::ProbeNow { volume, done }) = orders.recv().await {
+            while let Some(command) = orders.recv().await {
+                let Command::ProbeNow { volume, done } = command else { continue };
                 let snapshot = Arc::clone(&snapshots.borrow());
                 let mut status = snapshot.volumes.iter().find(|known| known.id == volume).cloned();
                 status.iter_mut().for_each(&answer);
@@ -119,6 +123,13 @@ async fn health_is_the_event_loop_and_readiness_is_the_first_look() {
     let server = Server::start(fresh_snapshot()).await;
     assert_eq!(server.get("/healthz").await.status, StatusCode::OK);
     assert_eq!(server.get("/readyz").await.status, StatusCode::OK);
+    assert_eq!(&server.get("/readyz").await.body[..], b"ready\n");
+    let mut blind = fresh_snapshot();
+    blind.sources.insert(SourceName::HostView, SourceState::Off("nothing of the host is seen".into()));
+    server.publish.send_replace(Arc::new(blind));
+    let answer = server.get("/readyz").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(&answer.body[..], b"ready\nhost_view: nothing of the host is seen\n");
     server.publish.send_replace(Arc::new(Snapshot { ready: false, ..fresh_snapshot() }));
     assert_eq!(server.get("/healthz").await.status, StatusCode::OK);
     assert_eq!(server.get("/readyz").await.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -410,4 +421,63 @@ async fn incidents_are_listed_with_their_volumes() {
     let incident = &value["incidents"][0];
     assert_eq!((&incident["kind"], &incident["cause"]), (&Value::from("server"), &Value::from("filer1")));
     assert_eq!(incident["volumes"][1]["volume"], "scratch");
+}
+
+#[tokio::test]
+async fn a_sentinel_is_put_there_for_root_over_the_unix_socket_and_refusals_say_why() {
+    let mut server = Server::start(sample_snapshot()).await;
+    let mut orders = server.orders.take().unwrap();
+    server.tasks.push(tokio::spawn(async move {
+        while let Some(command) = orders.recv().await {
+            let Command::PlantSentinel { volume, wish, done } = command else { continue };
+            let exists = || SentinelRefusal::Exists("something is there; use --adopt".to_owned());
+            let answer = SentinelAnswer {
+                volume: volume.to_string(),
+                mountpoint: "/mnt/a".into(),
+                path: wish.path.unwrap_or_default(),
+                content: wish.content,
+                outcome: "adopted".into(),
+                named: true,
+                pinned: true,
+                toml: String::new(),
+            };
+            let _ = done.send(if wish.adopt { Ok(answer) } else { Err(exists()) });
+        }
+    }));
+    let order = SentinelOrder { volume: "a".into(), path: Some("s".into()), content: None, adopt: true };
+    let within = Duration::from_secs(60);
+    let post = async |order: &SentinelOrder| {
+        crate::client::http::post_json::<SentinelAnswer>(&server.socket(), "/api/v1/sentinel", order, within)
+            .await
+    };
+    let answer = post(&order).await.unwrap();
+    assert_eq!((answer.volume.as_str(), answer.path.as_str()), ("a", "s"));
+    let refused = post(&SentinelOrder { adopt: false, ..order }).await.unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused { status: 412, error, .. } if error.contains("--adopt")));
+    assert_eq!(refused.exit_code(), crate::exit_code::ExitCode::Usage);
+}
+
+#[tokio::test]
+async fn over_tcp_nothing_is_written() {
+    let (_publish, snapshots) = watch::channel(Arc::new(sample_snapshot()));
+    let (commands, mut orders) = mpsc::channel(1);
+    let metrics = Metrics::new().unwrap();
+    let api = Api { snapshots, metrics, commands, host: sample_host() };
+    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        listen::serve_tcp(listener, router(api)).await;
+    });
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let body = "{\"volume\":\"models\"}";
+    let head = format!(
+        "POST /api/v1/sentinel HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("only root"), "{answer}");
+    assert!(orders.try_recv().is_err());
+    serving.abort();
 }

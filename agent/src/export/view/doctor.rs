@@ -137,10 +137,13 @@ impl DoctorReport {
         self.host.privileges.iter().filter(|privilege| privilege.missed)
     }
 
-    /// Whether at least one source works.
+    /// Whether at least one source that tells of faults works.
     #[must_use]
     pub fn has_a_source(&self) -> bool {
-        self.sources.iter().any(|source| source.state != SourceWord::Off)
+        let is_sensor = |view: &SourceView| {
+            SourceName::ALL.iter().any(|name| name.is_sensor() && name.label() == view.name)
+        };
+        self.sources.iter().any(|source| source.state != SourceWord::Off && is_sensor(source))
     }
 }
 

@@ -39,6 +39,13 @@ impl Writer {
         self.0.extend_from_slice(value);
     }
 
+    pub(super) fn list<T>(&mut self, values: &[T], write: impl Fn(&mut Self, &T)) {
+        self.u64(values.len() as u64);
+        for value in values {
+            write(self, value);
+        }
+    }
+
     pub(super) fn superblock(&mut self, value: SuperblockId) {
         self.u32(value.major);
         self.u32(value.minor);
@@ -105,6 +112,19 @@ impl<'a> Reader<'a> {
     pub(super) fn text(&mut self) -> Result<String, Malformed> {
         let bytes = self.bytes()?.to_vec();
         String::from_utf8(bytes).map_err(|_| Malformed::NotText)
+    }
+
+    /// Nothing is allocated for elements that are not there, whatever length is announced.
+    pub(super) fn list<T>(
+        &mut self,
+        read: impl Fn(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let length = self.u64()?;
+        let mut values = Vec::new();
+        for _ in 0..length {
+            values.push(read(self)?);
+        }
+        Ok(values)
     }
 
     pub(super) fn superblock(&mut self) -> Result<SuperblockId, Malformed> {

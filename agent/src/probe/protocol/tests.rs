@@ -4,7 +4,7 @@ use agent_core::errno::Errno;
 use agent_core::id::{MountId, SuperblockId};
 use agent_core::observation::{NotRun, ProbeOk, ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
-use agent_core::volume::Sentinel;
+use agent_core::volume::{ProbeUser, Sentinel};
 use proptest::prelude::*;
 
 use super::*;
@@ -22,7 +22,30 @@ fn any_sentinel() -> impl Strategy<Value = Sentinel> {
         .prop_map(|(path, content)| Sentinel { path: BytePath::new(path), content })
 }
 
+fn any_user() -> impl Strategy<Value = ProbeUser> {
+    any::<(u32, u32, Vec<u32>)>().prop_map(|(uid, gid, groups)| ProbeUser { uid, gid, groups })
+}
+
+fn any_planting() -> impl Strategy<Value = Planting> {
+    any::<(Vec<u8>, Vec<u8>, bool, bool)>().prop_map(|(path, content, is_chosen, may_adopt)| Planting {
+        path: BytePath::new(path),
+        content,
+        is_chosen,
+        may_adopt,
+    })
+}
+
 fn any_request() -> impl Strategy<Value = Request> {
+    let whom = (proptest::option::of(any_user()), any::<bool>(), proptest::option::of(any_planting()));
+    (any_look(), whom).prop_map(|(look, (user, is_automount, planting))| Request {
+        user,
+        is_automount,
+        planting,
+        ..look
+    })
+}
+
+fn any_look() -> impl Strategy<Value = Request> {
     let sentinel = proptest::option::of(any_sentinel());
     let paths = any::<[Vec<u8>; 2]>();
     (paths, any_superblock(), any::<u32>(), any::<String>(), sentinel, any::<bool>()).prop_map(
@@ -34,6 +57,9 @@ fn any_request() -> impl Strategy<Value = Request> {
             fstype,
             sentinel,
             write,
+            user: None,
+            is_automount: false,
+            planting: None,
         },
     )
 }
@@ -56,6 +82,26 @@ fn any_result() -> impl Strategy<Value = ProbeResult> {
         Just(ProbeResult::NotRun(NotRun::TooManyAbandoned)),
         Just(ProbeResult::NotRun(NotRun::WorkerLost)),
         Just(ProbeResult::NotRun(NotRun::Unreachable)),
+        Just(ProbeResult::NotRun(NotRun::NotThatUser)),
+    ]
+}
+
+fn any_planted() -> impl Strategy<Value = Result<Planted, PlantFault>> {
+    let faults = [
+        PlantFault::Exists,
+        PlantFault::Empty,
+        PlantFault::Unusable,
+        PlantFault::NoDirectory,
+        PlantFault::NoRoom,
+        PlantFault::ReadBack,
+    ];
+    prop_oneof![
+        any::<Vec<u8>>().prop_map(|content| Ok(Planted::Written(content))),
+        any::<Vec<u8>>().prop_map(|content| Ok(Planted::Found(content))),
+        any::<Vec<u8>>().prop_map(|content| Ok(Planted::Adopted(content))),
+        any_result().prop_map(|result| Err(PlantFault::Look(result))),
+        any::<u16>().prop_map(|errno| Err(PlantFault::Write(Errno(errno)))),
+        prop::sample::select(faults.to_vec()).prop_map(Err),
     ]
 }
 
@@ -63,7 +109,8 @@ fn any_reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         Just(Reply::Ready),
         any::<String>().prop_map(Reply::Refused),
-        any_result().prop_map(Reply::Done)
+        any_result().prop_map(Reply::Done),
+        any_planted().prop_map(Reply::Planted),
     ]
 }
 
@@ -123,6 +170,9 @@ fn a_path_that_is_not_utf8_arrives_unchanged() {
         fstype: String::from("fuse.sshfs"),
         sentinel: Some(Sentinel { path: BytePath::new(*b"\xff"), content: Some(vec![0, 255]) }),
         write: false,
+        user: Some(ProbeUser { uid: 1000, gid: 100, groups: vec![4] }),
+        is_automount: true,
+        planting: None,
     };
     assert_eq!(Request::decode(&request.encode()), Ok(request));
 }

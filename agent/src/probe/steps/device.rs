@@ -62,12 +62,20 @@ fn read_any(devices: &[SuperblockId]) -> Result<bool, Errno> {
 fn read_one(device: SuperblockId) -> Result<bool, Errno> {
     for node in nodes(device) {
         match open_node(&node, device) {
-            Ok(Some(file)) => return Buffer::default().read_block(file).map(|count| count == BLOCK),
+            Ok(Some(file)) => return enough(Buffer::default().read_block(file)?),
             Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM) => {}
             Err(errno) => return Err(errno),
         }
     }
     Ok(false)
+}
+
+/// A device that is gone may leave its node behind, with nothing in it. One that is smaller than a block proves
+/// nothing.
+///
+/// kernel: `nbd_clear_sock`, drivers/block/nbd.c, and `loop_set_capacity`, drivers/block/loop.c, set the size to zero.
+fn enough(count: usize) -> Result<bool, Errno> {
+    if count == 0 { Err(Errno::NXIO) } else { Ok(count == BLOCK) }
 }
 
 /// The names under which the device may be found: what udev links, and what the kernel itself calls it.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::{failed, number};
 use crate::probe::protocol::Request;
-use crate::sys::mountinfo::parse_place;
+use crate::sys::mountinfo::{Place, parse_place};
 
 /// What the kernel says is at the path.
 struct Found {
@@ -28,6 +28,9 @@ struct Found {
 
 /// Opens the mount point as a mere place, and makes sure that it is the expected mount.
 pub(super) fn open(request: &Request) -> Result<OwnedFd, ProbeResult> {
+    if request.is_automount {
+        check_table(request, File::open(MOUNTINFO).ok().map(BufReader::new))?;
+    }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root =
         openat(CWD, request.mountpoint.as_bytes(), flags, Mode::empty()).map_err(|errno| match errno {
@@ -85,9 +88,40 @@ fn compare(
     if superblock == request.superblock { Ok(()) } else { Err(ProbeResult::WrongMount { found: superblock }) }
 }
 
+/// The mount table of the worker's namespace.
+const MOUNTINFO: &str = "/proc/thread-self/mountinfo";
+
 /// Field 3 of the line of this mount, in the mount table of the worker's namespace.
 fn superblock_in_table(mount_id: u64) -> Option<SuperblockId> {
-    find_superblock(BufReader::new(File::open("/proc/thread-self/mountinfo").ok()?), mount_id)
+    find_superblock(BufReader::new(File::open(MOUNTINFO).ok()?), mount_id)
+}
+
+/// Makes sure, without a step on the path, that an automount has not expired since the order was made: a walk to a
+/// key of an indirect map mounts it, even one that opens nothing. What is left of the race is the time of one walk.
+///
+/// kernel: `follow_automount`, fs/namei.c, since 2.6.38: a name that is not there yet springs the trap whatever the
+/// walk is for.
+fn check_table(request: &Request, table: Option<impl BufRead>) -> Result<(), ProbeResult> {
+    let Some(mut table) = table else { return Ok(()) };
+    let mut line = Vec::new();
+    let mut above: Option<Place> = None;
+    while table.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        let place = parse_place(&line).ok().filter(|place| request.mountpoint.is_within(&place.mountpoint));
+        line.clear();
+        let Some(place) = place else { continue };
+        if place.id == request.mount_id && place.superblock == request.superblock {
+            return Ok(());
+        }
+        // Of several at one path the last line is the uppermost, nearly always; it is only told.
+        let is_nearer = |known: &Place| place.mountpoint.is_within(&known.mountpoint);
+        if above.as_ref().is_none_or(is_nearer) {
+            above = Some(place);
+        }
+    }
+    match above {
+        Some(place) => Err(ProbeResult::WrongMount { found: place.superblock }),
+        None => Err(ProbeResult::NotRun(NotRun::Unreachable)),
+    }
 }
 
 fn find_superblock(mut table: impl BufRead, mount_id: u64) -> Option<SuperblockId> {
@@ -120,6 +154,9 @@ mod tests {
             fstype: String::from(fstype),
             sentinel: None,
             write: false,
+            user: None,
+            is_automount: false,
+            planting: None,
         }
     }
 
@@ -167,6 +204,21 @@ mod tests {
             b"45 1 0:5 / /a rw - tmpfs t rw\n\xff\xfe\n\n455 28 8:33 / /mnt/a rw - ext4 /dev/sdc1 rw\n";
         assert_eq!(find_superblock(&table[..], 455), Some(DISK));
         assert_eq!(find_superblock(&table[..], 4), None);
+    }
+
+    #[test]
+    fn an_automount_is_walked_to_only_while_the_table_has_it() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\xff\n44 1 0:38 / /mnt rw - autofs a rw\n\
+            455 44 8:33 / /mnt/a rw - nfs4 f:/a rw\n9 1 0:5 / /mnt/ab rw - tmpfs t rw\n";
+        let mounted = request("nfs4");
+        assert_eq!(check_table(&mounted, Some(&table[..])), Ok(()));
+        let trap = SuperblockId { major: 0, minor: 38 };
+        let (before, _) = table.split_at(table.iter().position(|byte| *byte == b'5').unwrap() - 1);
+        let expired = &before[..before.iter().rposition(|byte| *byte == b'\n').unwrap() + 1];
+        assert_eq!(check_table(&mounted, Some(expired)), Err(ProbeResult::WrongMount { found: trap }));
+        let again = Request { mount_id: MountId(456), ..mounted };
+        assert_eq!(check_table(&again, Some(&table[..])), Err(ProbeResult::WrongMount { found: DISK }));
+        assert_eq!(check_table(&again, None::<&[u8]>), Ok(()), "without a table nothing says no");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use agent_core::errno::Errno;
 use agent_core::id::{MountId, SuperblockId};
 use agent_core::observation::{NotRun, ProbeOk, ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
-use agent_core::volume::Sentinel;
+use agent_core::volume::{ProbeUser, Sentinel};
 use nix::mount::MsFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -20,6 +20,7 @@ const EACCES: Errno = Errno(13);
 const ECONNABORTED: Errno = Errno(103);
 const ENOTCONN: Errno = Errno(107);
 const ENOSPC: Errno = Errno(28);
+const ENXIO: Errno = Errno(6);
 const EROFS: Errno = Errno(30);
 
 fn run(request: &Request) -> (ProbeResult, Vec<ProbeStep>) {
@@ -107,6 +108,9 @@ fn a_path_that_is_not_there_is_no_evidence() {
         fstype: String::from("nfs4"),
         sentinel: None,
         write: false,
+        user: None,
+        is_automount: false,
+        planting: None,
     };
     assert_eq!(result(&request), ProbeResult::NotRun(NotRun::Unreachable));
     let long = BytePath::new(vec![b'a'; 9000]);
@@ -275,6 +279,82 @@ fn a_full_volume_and_a_read_only_one_say_so_in_the_write_step() {
         let closed = mount("tmpfs", lab.join("b"), MsFlags::MS_RDONLY, "");
         let request = Request { write: true, ..request_for(&closed) };
         assert_eq!(result(&request), ProbeResult::Failed { step: ProbeStep::Write, errno: EROFS });
+    });
+}
+
+#[test]
+fn what_root_may_not_see_is_seen_as_the_configured_user() {
+    in_private_namespace(|lab| {
+        let place = mount("tmpfs", lab.join("a"), MsFlags::empty(), "mode=0700,uid=4711,gid=815");
+        std::fs::write(place.join("s"), "here").unwrap();
+        let own = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/thread-self").unwrap());
+        let looked_as = |uid, gid, groups: &[u32]| {
+            let user = Some(ProbeUser { uid, gid, groups: groups.to_vec() });
+            let sentinel = sentinel("s", Some("here"));
+            let found = result(&Request { user, sentinel, write: true, ..request_for(&place) });
+            let now = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/thread-self").unwrap());
+            assert_eq!((own, now), (0, 0), "the worker did not come back");
+            found
+        };
+        let ok = looked_as(4711, 1, &[]);
+        assert!(matches!(&ok, ProbeResult::Ok(ok) if ok.read_data && ok.wrote_data), "{ok:?}");
+        let refused = ProbeResult::Failed { step: ProbeStep::Sentinel, errno: EACCES };
+        assert_eq!(looked_as(4712, 815, &[]), refused);
+        // By its groups, main or further ones, and only by those.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o750);
+        std::fs::set_permissions(&place, open).unwrap();
+        let cannot_write = ProbeResult::Failed { step: ProbeStep::Write, errno: EACCES };
+        assert_eq!(looked_as(4712, 815, &[]), cannot_write);
+        assert_eq!(looked_as(4712, 1, &[3, 815]), cannot_write);
+        assert_eq!(looked_as(4712, 1, &[3]), refused);
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
+    });
+}
+
+#[test]
+fn the_way_to_the_volume_and_its_device_are_the_workers_own_business() {
+    in_private_namespace(|lab| {
+        let Some((_, place)) = mount_image("ext4", lab, "noatime") else { return };
+        std::fs::set_permissions(lab, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let user = Some(ProbeUser { uid: 4711, gid: 4711, groups: Vec::new() });
+        let ok = ok(&Request { user, ..request_for(&place) });
+        assert!(ok.read_device && (ok.uuid.is_some() || !has_fs_uuid()), "{ok:?}");
+    });
+}
+
+#[test]
+fn a_device_that_was_emptied_under_its_file_system_is_gone() {
+    in_private_namespace(|lab| {
+        let Some((image, place)) = mount_image("ext4", lab, "noatime") else { return };
+        let request = request_for(&place);
+        assert!(ok(&request).read_device);
+        drop_to_zero(&image);
+        let device = format!("/dev/loop{}", request.superblock.minor);
+        let resized = std::process::Command::new("/usr/sbin/losetup").args(["-c", &device]).status();
+        assert!(resized.is_ok_and(|status| status.success()));
+        assert_eq!(result(&request), ProbeResult::Failed { step: ProbeStep::Device, errno: ENXIO });
+    });
+}
+
+#[test]
+fn a_key_of_an_indirect_map_that_has_expired_is_not_mounted_again() {
+    in_private_namespace(|lab| {
+        let (packets, sender) = std::io::pipe().unwrap();
+        let data =
+            format!("fd={},pgrp=1,minproto=5,maxproto=5,indirect", std::os::fd::AsRawFd::as_raw_fd(&sender));
+        let place = mount("autofs", lab.join("net"), MsFlags::empty(), &data);
+        let trap = request_for(&place);
+        let expired = Request {
+            mountpoint: BytePath::from(place.join("key").to_str().unwrap()),
+            mount_id: MountId(trap.mount_id.0 + 1),
+            superblock: SuperblockId { major: 0, minor: 9999 },
+            fstype: String::from("nfs4"),
+            is_automount: true,
+            ..trap.clone()
+        };
+        assert_eq!(result(&expired), ProbeResult::WrongMount { found: trap.superblock });
+        let mut ready = [PollFd::new(packets.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut ready, PollTimeout::ZERO), Ok(0), "the trap was sprung");
     });
 }
 

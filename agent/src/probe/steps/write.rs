@@ -15,16 +15,23 @@ use rustix::io::Errno;
 
 use super::number;
 use crate::probe::privileges;
+use crate::probe::protocol::Request;
 use crate::sys::direct_read::BLOCK;
 
 /// What is written. Anybody who meets the file can read what it is.
 const LINE: &[u8] = b"mountie write probe\n";
 
 /// Writes and removes; `true` when data reached the storage.
-pub(super) fn write(root: BorrowedFd<'_>, mountpoint: &BytePath) -> Result<bool, agent_core::errno::Errno> {
-    // The directory may belong to anybody.
-    privileges::with_write_override(|| write_block(root, &name(mountpoint))).map_err(number)?;
+pub(super) fn write(root: BorrowedFd<'_>, request: &Request) -> Result<bool, agent_core::errno::Errno> {
+    let name = name(&request.mountpoint);
+    with_rights(request, || write_block(root, &name)).map_err(number)?;
     Ok(true)
+}
+
+/// The directory may belong to anybody: the worker itself may write all the same. A user whom the request names has
+/// only that user's rights.
+pub(super) fn with_rights<T>(request: &Request, act: impl FnOnce() -> T) -> T {
+    if request.user.is_some() { act() } else { privileges::with_write_override(act) }
 }
 
 fn name(mountpoint: &BytePath) -> String {
@@ -76,7 +83,12 @@ fn remove_leftover(root: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
 /// Quota and space may only be noticed at the sync or at the close, so both count.
 fn write_and_close(file: OwnedFd) -> Result<(), Errno> {
     let data: Vec<u8> = LINE.iter().copied().cycle().take(BLOCK).collect();
-    let written = write_all(file.as_fd(), &data).and_then(|()| fsync(&file));
+    store(file, &data)
+}
+
+/// Writes it all, down to the storage.
+pub(super) fn store(file: OwnedFd, data: &[u8]) -> Result<(), Errno> {
+    let written = write_all(file.as_fd(), data).and_then(|()| fsync(&file));
     let closed = nix::unistd::close(file).map_err(|errno| Errno::from_raw_os_error(errno as i32));
     written.and(closed)
 }

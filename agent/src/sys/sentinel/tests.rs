@@ -11,11 +11,11 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use super::*;
 use crate::probe::lab::{in_private_namespace, mount_tmpfs};
 
-/// By `openat2` and by the walk that replaces it: both must say the same.
+/// By `openat2` and by what replaces it: both must say the same.
 fn read_both(root: &Path, path: &str) -> Result<Reading, Errno> {
     let (root, path) = (File::open(root).unwrap(), BytePath::from(path));
-    let result = read_with(root.as_fd(), &path, open_beneath);
-    assert_eq!(result, read_with(root.as_fd(), &path, walk_beneath), "{path}");
+    let result = read_with(root.as_fd(), &path, open_one);
+    assert_eq!(result, read_with(root.as_fd(), &path, open_plainly), "{path}");
     result
 }
 
@@ -102,4 +102,29 @@ fn one_newline_at_the_end_makes_no_difference() {
     assert!(!has_content(b"a", b"a\n\n"));
     assert!(!has_content(b"", b"a"));
     assert!(!has_content(b"ab", b"a"));
+}
+
+/// Whether anybody stepped on an autofs trap that the pipe belongs to.
+fn is_sprung(packets: &std::io::PipeReader) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    poll(&mut [PollFd::new(packets.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) != Ok(0)
+}
+
+#[test]
+fn an_automount_trap_on_the_way_is_not_sprung() {
+    in_private_namespace(|lab| {
+        let place = mount_tmpfs(lab.join("a"));
+        let mut pipes = Vec::new();
+        for kind in ["direct", "indirect"] {
+            let (packets, sender) = std::io::pipe().unwrap();
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&sender);
+            let data = format!("fd={fd},pgrp=1,minproto=5,maxproto=5,{kind}");
+            crate::probe::lab::mount("autofs", place.join(kind), MsFlags::empty(), &data);
+            pipes.push((packets, sender));
+        }
+        for path in ["direct", "direct/s", "indirect", "indirect/key", "indirect/key/s"] {
+            assert_eq!(read_both(&place, path), Ok(Reading::Unusable), "{path}");
+        }
+        assert!(pipes.iter().all(|(packets, _)| !is_sprung(packets)), "a trap was sprung");
+    });
 }
