@@ -73,6 +73,7 @@ fn a_look_that_hangs_half_way_speaks_for_the_superblock_as_well() {
     let other = if order.volume.as_str() == "a" { "b" } else { "a" };
     assert_eq!(world.state(order.volume.as_str()), (Degraded, Some(Reason::Hung)));
     assert_eq!(world.state(other), (Degraded, Some(Reason::Hung)));
+    assert!(world.running().is_empty(), "nobody is repaired by hearsay");
 }
 
 fn out(world: &World) -> ProbeId {
