@@ -97,12 +97,8 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let mut facts = first_facts(&config, &namespace, &opened.store);
     let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
-    listeners.serve(&http::router(Api {
-        snapshots: receiver,
-        metrics: metrics.clone(),
-        commands: commands_tx,
-        host,
-    }));
+    let router =
+        http::router(Api { snapshots: receiver, metrics: metrics.clone(), commands: commands_tx, host });
 
     let (sensors_tx, sensors) = mpsc::channel(CHANNEL);
     let sources = Sources::start(&config, &namespace, &sensors_tx, &mut facts);
@@ -131,7 +127,10 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         executor,
         reload: Arc::new(move || Config::load(&from)),
     };
-    EventLoop::new(parts).run().await
+    let event_loop = EventLoop::new(parts);
+    // Not before: the first scrape shows every volume that is expected.
+    listeners.serve(&router);
+    event_loop.run().await
 }
 
 /// What is known before anything was tried.

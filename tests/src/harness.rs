@@ -20,3 +20,4 @@ pub mod tally;
 pub mod wait;
 pub mod watcher;
 pub mod without_bpf;
+pub mod words;

@@ -414,9 +414,10 @@ impl Engine {
             outputs.push(Output::Forget(id.clone()));
             return;
         }
+        let shown = self.volumes.get(id).and_then(|volume| volume.shown.as_ref());
+        let ahead = shown.and_then(|shown| self.hangs_on(shown.superblock));
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
-        volume.stand_behind(superblock.and_then(|superblock| self.probing.stuck_since(superblock)), now);
+        volume.stand_behind(ahead, now);
         let first = outputs.len();
         outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
         // Before the repair: that makes nothing sick, and nothing well.

@@ -212,6 +212,17 @@ impl MountTable {
         None
     }
 
+    /// The mount on which a path walk ends: the one at this path, else the one that the path lies in.
+    #[must_use]
+    pub fn mount_of(&self, path: &BytePath) -> Option<&Mount> {
+        let mut current = self.top_at(&BytePath::from("/"));
+        for end in component_ends(path.as_bytes()) {
+            let prefix = path.as_bytes().get(..end).filter(|prefix| *prefix != b"/").unwrap_or_default();
+            current = self.crossed_at(prefix, current).or(current);
+        }
+        current
+    }
+
     /// What a walk that stands on `current` comes to when it crosses the mounts at `path`.
     fn crossed_at(&self, path: &[u8], current: Option<&Mount>) -> Option<&Mount> {
         let stack = self.stack_at_bytes(path);

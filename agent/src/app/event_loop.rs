@@ -167,6 +167,7 @@ impl EventLoop {
         this.carry_out(outputs);
         let pins = this.plantings.pins().clone();
         this.feed(Input::Pins(pins));
+        this.publish();
         this
     }
 

@@ -20,6 +20,8 @@ impl Engine {
     /// just unmounted) are nobody's.
     pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic) {
         let window = self.policy.thresholds.evidence_window;
+        let is_evidence =
+            errors.errno.class() != Some(ErrnoClass::Readonly) || !self.is_also_shown_readonly(errors);
         for id in self.owners(errors.superblock, errors.root_inode) {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.count((errors.errno, errors.op, errors.source), errors.count);
@@ -29,11 +31,20 @@ impl Engine {
                 volume.culprits.insert(0, (errors.at, errors.errno, errors.op, task.clone()));
                 volume.culprits.truncate(CULPRITS);
             }
-            if volume.evidence.hint(errors, Span { now, window }) {
+            if is_evidence && volume.evidence.hint(errors, Span { now, window }) {
                 volume.probes.hint(now, volume.watch.interval, window);
             }
             self.touched.insert(id);
         }
+    }
+
+    /// Whether the file system is writable and some mount shows it read-only: a program that is refused there means
+    /// that mount, and the kernel's count does not tell the mounts of one root apart.
+    fn is_also_shown_readonly(&self, errors: &KernelErrors) -> bool {
+        // What the file system or the cache reports is no refusal of a mount.
+        let is_refusal = !matches!(errors.op, Op::Filesystem | Op::Writeback);
+        let mut mounts = self.table.iter().flat_map(|table| table.showing(errors.superblock));
+        is_refusal && mounts.any(|mount| mount.options.has("ro") && !mount.super_options.has("ro"))
     }
 
     /// One volume on the superblock: its own. Several: the one with that root; else those whose root is not known

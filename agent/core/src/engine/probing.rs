@@ -25,6 +25,15 @@ struct Out {
     stuck_since: Option<Monotonic>,
 }
 
+/// A look of another volume that hangs on the same superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Behind {
+    /// When it began.
+    pub(super) since: Monotonic,
+    /// That volume is no longer there: it was repaired or unmounted, and its look is left behind.
+    pub(super) has_left: bool,
+}
+
 /// All probes that are out, and who waits for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probing {
@@ -91,8 +100,8 @@ impl Volume {
     }
 
     /// Takes whether a look of another volume hangs on its superblock: then it cannot be looked at.
-    pub(super) fn stand_behind(&mut self, stuck_since: Option<Monotonic>, now: Monotonic) {
-        self.behind = stuck_since.filter(|_| self.probes.outstanding.is_none());
+    pub(super) fn stand_behind(&mut self, ahead: Option<Behind>, now: Monotonic) {
+        self.behind = ahead.filter(|_| self.probes.outstanding.is_none());
         self.evidence.overdue = self.overdue_at().is_some_and(|time| time <= now);
     }
 
@@ -148,6 +157,17 @@ impl Volume {
 }
 
 impl Engine {
+    /// What stands in the way of looks at a superblock: the look of a volume that has not come back.
+    pub(super) fn hangs_on(&self, superblock: SuperblockId) -> Option<Behind> {
+        let out = self.probing.busy.get(&superblock).and_then(|probe| self.probing.out.get(probe))?;
+        let is_there = |volume: &Volume| {
+            let shown = volume.shown.as_ref();
+            volume.generation == out.generation && shown.is_some_and(|shown| shown.superblock == superblock)
+        };
+        let has_left = !self.volumes.get(&out.volume).is_some_and(is_there);
+        out.stuck_since.map(|since| Behind { since, has_left })
+    }
+
     /// Whether an answer about this volume is on its way: a look is out, or stands in the queue for its
     /// superblock, and what is out there has not hung.
     #[must_use]

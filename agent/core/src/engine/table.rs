@@ -78,11 +78,14 @@ impl Engine {
     }
 
     /// Whether a line that changed can change what is known of any volume: by what it is, by its superblock, or
-    /// because it lies on the way to a volume.
+    /// because it lies on the way to a volume or to what a volume waits for.
     fn concerns(&self, mount: &Mount) -> bool {
         may_matter(&self.policy, mount)
             || self.by_superblock.contains_key(&mount.superblock)
-            || self.volumes.values().any(|volume| volume.mountpoint.is_within(&mount.mountpoint))
+            || self
+                .volumes
+                .values()
+                .any(|volume| volume.mountpoint.is_within(&mount.mountpoint) || volume.awaits(mount))
     }
 
     /// Brings the volumes in line with the policy and the table.
@@ -118,6 +121,9 @@ impl Engine {
             }
         }
         for volume in self.volumes.values_mut() {
+            if volume.notice_source(&table) {
+                self.touched.insert(volume.id.clone());
+            }
             if volume.spec.is_some() || present.contains(&volume.id) {
                 continue;
             }
@@ -128,6 +134,9 @@ impl Engine {
             }
         }
         if self.track_changed {
+            // Whoever stands behind a look is concerned when the volume that was looked at is no longer there.
+            let behind = self.volumes.values().filter(|volume| volume.behind.is_some());
+            self.touched.extend(behind.map(|volume| volume.id.clone()));
             self.index_superblocks();
         }
     }

@@ -9,6 +9,7 @@ use crate::engine::Transition;
 use crate::engine::census::Blocked;
 use crate::engine::memory::Mark;
 use crate::engine::pace::{ProbeClock, Rhythm};
+use crate::engine::probing::Behind;
 use crate::errno::Errno;
 use crate::fstype::FsClass;
 use crate::health::Event;
@@ -114,8 +115,8 @@ pub(super) struct Volume {
     pub(super) last_ok: Option<Monotonic>,
     pub(super) last_probe: Option<(Monotonic, Duration, ProbeResult)>,
     pub(super) probes: ProbeClock,
-    /// Since when a look of another volume hangs on its superblock.
-    pub(super) behind: Option<Monotonic>,
+    /// The look of another volume that hangs on its superblock.
+    pub(super) behind: Option<Behind>,
     pub(super) budget: Budget,
     pub(super) plan: Option<PlanId>,
     /// A plan ended well, and the table does not show it yet: nothing is judged until it does, or until then.
