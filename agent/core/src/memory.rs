@@ -71,6 +71,8 @@ pub struct MountMemory {
     pub storage_errors: bool,
     /// When the file system reported that it has shut down.
     pub shutdown: Option<Monotonic>,
+    /// When the file system found an error in itself that ended all writing.
+    pub writes_ended: Option<Monotonic>,
     /// Data that was lost on it.
     pub loss: Option<Loss>,
 }

@@ -101,6 +101,8 @@ struct FileMount {
     #[serde(default)]
     shutdown: Option<Moment>,
     #[serde(default)]
+    writes_ended: Option<Moment>,
+    #[serde(default)]
     loss: Option<FileLoss>,
 }
 
@@ -246,6 +248,7 @@ impl FileMount {
             was_writable: mount.was_rw,
             storage_errors: mount.storage_errors,
             shutdown: mount.shutdown.map(|at| clocks.write(at)),
+            writes_ended: mount.writes_ended.map(|at| clocks.write(at)),
             loss: mount.loss.as_ref().map(|loss| FileLoss {
                 at: clocks.write(loss.at),
                 errno: loss.errno.0,
@@ -270,6 +273,7 @@ impl FileMount {
             was_rw: self.was_writable,
             storage_errors: self.storage_errors,
             shutdown: self.shutdown.map(read),
+            writes_ended: self.writes_ended.map(read),
             loss: self.loss.map(|loss| Loss {
                 at: read(loss.at),
                 errno: Errno(loss.errno),

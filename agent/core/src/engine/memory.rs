@@ -41,6 +41,7 @@ struct MountMark {
     ids: (SuperblockId, MountId, Option<u64>),
     flags: (bool, bool),
     shutdown: Option<Monotonic>,
+    writes_ended: Option<Monotonic>,
     loss: Option<(Monotonic, Option<Monotonic>)>,
 }
 
@@ -51,6 +52,7 @@ impl MountMark {
             ids: (mount.superblock, mount.mount_id, mount.unique),
             flags: (mount.was_rw, mount.storage_errors),
             shutdown: mount.shutdown,
+            writes_ended: mount.writes_ended,
             loss: mount.loss.as_ref().map(|loss| (loss.at, told(loss))),
         }
     }
@@ -91,6 +93,7 @@ impl Volume {
             was_rw: evidence.table.was_rw,
             storage_errors: evidence.table.ro && self.readonly_by_storage(),
             shutdown: evidence.shutdown,
+            writes_ended: evidence.writes_ended,
             loss: evidence.lost.clone(),
         })
     }
@@ -186,6 +189,7 @@ impl Volume {
             self.evidence.readonly_cause.storage_failed(now);
         }
         self.evidence.shutdown = known.shutdown;
+        self.evidence.writes_ended = known.writes_ended;
         self.evidence.lost = known.loss;
     }
 }
