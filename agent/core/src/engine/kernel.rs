@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::engine::Engine;
 use crate::engine::volume::Volume;
 use crate::errno::{Errno, ErrnoClass};
+use crate::health::meaning::class_of;
 use crate::health::window::Span;
 use crate::id::{SuperblockId, VolumeId};
 use crate::observation::{KernelErrors, Op, Source};
@@ -24,7 +25,7 @@ impl Engine {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.count((errors.errno, errors.op, errors.source), errors.count);
             // Programs are refused things all day: who met that explains nothing, and would push out who does.
-            let is_refusal = errors.errno.class() == Some(ErrnoClass::Refused);
+            let is_refusal = class_of(errors.errno, volume.evidence.class) == Some(ErrnoClass::Refused);
             if let Some(task) = errors.task.as_ref().filter(|_| !is_refusal) {
                 volume.culprits.insert(0, (errors.at, errors.errno, errors.op, task.clone()));
                 volume.culprits.truncate(CULPRITS);
