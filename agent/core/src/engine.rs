@@ -67,7 +67,7 @@ pub enum Input {
     PlanFinished(PlanReport),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
-    /// A person knows of the data that this volume has lost.
+    /// A person knows of the data that this volume has lost, or of the damage that it has found in itself.
     Acknowledge {
         /// Which volume.
         volume: VolumeId,
@@ -131,7 +131,7 @@ pub enum Output {
 pub enum AckAnswer {
     /// It is acknowledged.
     Done,
-    /// No loss is open.
+    /// No loss and no damage is open.
     Nothing,
     /// There is no such volume.
     NoSuchVolume,
@@ -288,7 +288,7 @@ impl Engine {
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
             Input::Remembered(memories) => self.take_remembered(memories, now),
             Input::MountTable(table) => self.take_table(table, now, &mut outputs),
-            Input::Kernel(errors) => self.take_errors(&errors, now),
+            Input::Kernel(errors) => self.take_errors(&errors, now, &mut outputs),
             Input::Census(census) => self.take_census(census, now),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
             Input::ProbeReturned(id) => self.probe_returned(id, now),

@@ -6,7 +6,7 @@
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
-use crate::health::loss::Loss;
+use crate::health::loss::{Damage, Loss};
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::time::Monotonic;
@@ -75,4 +75,6 @@ pub struct MountMemory {
     pub writes_ended: Option<Monotonic>,
     /// Data that was lost on it.
     pub loss: Option<Loss>,
+    /// Damage that the file system found in itself.
+    pub damage: Option<Damage>,
 }

@@ -90,6 +90,7 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         claims: BTreeMap::new(),
         rule: None,
         loss: None,
+        damage: None,
         falls: 0,
         settles_at: None,
         incident: None,

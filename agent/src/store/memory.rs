@@ -104,6 +104,8 @@ struct FileMount {
     writes_ended: Option<Moment>,
     #[serde(default)]
     loss: Option<FileLoss>,
+    #[serde(default)]
+    damage: Option<FileLoss>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -249,16 +251,8 @@ impl FileMount {
             storage_errors: mount.storage_errors,
             shutdown: mount.shutdown.map(|at| clocks.write(at)),
             writes_ended: mount.writes_ended.map(|at| clocks.write(at)),
-            loss: mount.loss.as_ref().map(|loss| FileLoss {
-                at: clocks.write(loss.at),
-                errno: loss.errno.0,
-                acknowledged: loss.acknowledged.as_ref().map(|told| FileAcknowledgement {
-                    at: clocks.write(told.at),
-                    uid: told.by.uid,
-                    pid: told.by.pid,
-                    comm: told.by.comm.clone(),
-                }),
-            }),
+            loss: mount.loss.as_ref().map(|loss| FileLoss::new(loss, clocks)),
+            damage: mount.damage.as_ref().map(|damage| FileLoss::new(damage, clocks)),
         }
     }
 
@@ -274,13 +268,34 @@ impl FileMount {
             storage_errors: self.storage_errors,
             shutdown: self.shutdown.map(read),
             writes_ended: self.writes_ended.map(read),
-            loss: self.loss.map(|loss| Loss {
-                at: read(loss.at),
-                errno: Errno(loss.errno),
-                acknowledged: loss.acknowledged.map(|told| Acknowledgement {
-                    at: read(told.at),
-                    by: Actor { uid: told.uid, pid: told.pid, comm: told.comm },
-                }),
+            loss: self.loss.map(|loss| loss.into_loss(clocks)),
+            damage: self.damage.map(|damage| damage.into_loss(clocks)),
+        }
+    }
+}
+
+impl FileLoss {
+    fn new(loss: &Loss, clocks: &Clocks) -> Self {
+        Self {
+            at: clocks.write(loss.at),
+            errno: loss.errno.0,
+            acknowledged: loss.acknowledged.as_ref().map(|told| FileAcknowledgement {
+                at: clocks.write(told.at),
+                uid: told.by.uid,
+                pid: told.by.pid,
+                comm: told.by.comm.clone(),
+            }),
+        }
+    }
+
+    /// Of a mount of this boot.
+    fn into_loss(self, clocks: &Clocks) -> Loss {
+        Loss {
+            at: clocks.read(self.at, true),
+            errno: Errno(self.errno),
+            acknowledged: self.acknowledged.map(|told| Acknowledgement {
+                at: clocks.read(told.at, true),
+                by: Actor { uid: told.uid, pid: told.pid, comm: told.comm },
             }),
         }
     }

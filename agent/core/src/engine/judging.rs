@@ -7,6 +7,7 @@ use crate::discovery::Presence;
 use crate::engine::Transition;
 use crate::engine::volume::Volume;
 use crate::errno::{Errno, ErrnoClass};
+use crate::health::loss::Loss;
 use crate::health::meaning::class_of;
 use crate::health::message::describe;
 use crate::health::rules::{Facts, Judgement, Rule, Test, judge};
@@ -208,6 +209,7 @@ impl Volume {
             (Advice::Slow, present && (self.evidence.slow || self.evidence.waits_answered(span))),
             (Advice::Idle, self.presence == Some(Presence::Idle)),
             (Advice::Flapping, flaps),
+            (Advice::Damaged, present && self.evidence.damage.as_ref().is_some_and(Loss::is_open)),
         ];
         let holds = advice.into_iter().filter(|(_, holds)| *holds && self.is_watched());
         self.condition.advice = holds.map(|(advice, _)| advice).collect();

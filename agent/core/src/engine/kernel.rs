@@ -1,9 +1,10 @@
 //! Errors that the kernel counted: whose they are, and what they add up to.
 
+use alloc::format;
 use alloc::vec::Vec;
 
-use crate::engine::Engine;
 use crate::engine::volume::Volume;
+use crate::engine::{Engine, Note, Output};
 use crate::errno::{Errno, ErrnoClass};
 use crate::health::meaning::class_of;
 use crate::health::window::Span;
@@ -19,7 +20,7 @@ const ODD: usize = 16;
 impl Engine {
     /// Counts errors for the volumes they belong to. Errors on a superblock that is no volume's any more (it was
     /// just unmounted) are nobody's.
-    pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic) {
+    pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic, outputs: &mut Vec<Output>) {
         let window = self.policy.thresholds.evidence_window;
         for id in self.owners(errors.superblock, errors.root_inode) {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
@@ -30,8 +31,14 @@ impl Engine {
                 volume.culprits.insert(0, (errors.at, errors.errno, errors.op, task.clone()));
                 volume.culprits.truncate(CULPRITS);
             }
+            let known = volume.evidence.damage.clone();
             if volume.evidence.hint(errors, Span { now, window }) {
                 volume.probes.hint(now, volume.watch.interval, window);
+            }
+            if volume.evidence.damage != known {
+                let text =
+                    format!("the file system found damage in itself ({}): it needs a check", errors.errno);
+                outputs.push(Output::Note(Note { volume: Some(id.clone()), text }));
             }
             self.touched.insert(id);
         }

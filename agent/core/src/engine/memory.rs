@@ -11,6 +11,7 @@ use core::time::Duration;
 use crate::engine::judging::FALLS;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Output};
+use crate::health::loss::Loss;
 use crate::health::rules::Test;
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::memory::{Memory, MountMemory, Trouble};
@@ -42,18 +43,23 @@ struct MountMark {
     flags: (bool, bool),
     shutdown: Option<Monotonic>,
     writes_ended: Option<Monotonic>,
-    loss: Option<(Monotonic, Option<Monotonic>)>,
+    loss: Option<LossMark>,
+    damage: Option<LossMark>,
 }
+
+/// When it happened, and when it was acknowledged.
+type LossMark = (Monotonic, Option<Monotonic>);
 
 impl MountMark {
     fn of(mount: &MountMemory) -> Self {
-        let told = |loss: &crate::health::loss::Loss| loss.acknowledged.as_ref().map(|told| told.at);
+        let told = |loss: &Loss| (loss.at, loss.acknowledged.as_ref().map(|told| told.at));
         Self {
             ids: (mount.superblock, mount.mount_id, mount.unique),
             flags: (mount.was_rw, mount.storage_errors),
             shutdown: mount.shutdown,
             writes_ended: mount.writes_ended,
-            loss: mount.loss.as_ref().map(|loss| (loss.at, told(loss))),
+            loss: mount.loss.as_ref().map(told),
+            damage: mount.damage.as_ref().map(told),
         }
     }
 }
@@ -95,6 +101,7 @@ impl Volume {
             shutdown: evidence.shutdown,
             writes_ended: evidence.writes_ended,
             loss: evidence.lost.clone(),
+            damage: evidence.damage.clone(),
         })
     }
 
@@ -191,6 +198,7 @@ impl Volume {
         self.evidence.shutdown = known.shutdown;
         self.evidence.writes_ended = known.writes_ended;
         self.evidence.lost = known.loss;
+        self.evidence.damage = known.damage;
     }
 }
 

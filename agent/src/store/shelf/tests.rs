@@ -52,6 +52,7 @@ fn memory(volume: &str) -> Memory {
                     by: Actor { uid: 0, pid: 42, comm: "mountie".to_owned() },
                 }),
             }),
+            damage: Some(Loss { at: at(1), errno: Errno(117), acknowledged: None }),
         }),
     }
 }
@@ -116,11 +117,15 @@ fn a_file_from_before_a_key_was_known_is_read_without_it() {
     let dir = with(&["a"]);
     edit(dir.path(), "a.json", |text| {
         let mut file: serde_json::Value = serde_json::from_str(&text).expect("json");
-        file["mount"].as_object_mut().expect("mount").remove("writesEnded").expect("it was there");
+        let mount = file["mount"].as_object_mut().expect("mount");
+        for key in ["writesEnded", "damage"] {
+            mount.remove(key).expect("it was there");
+        }
         file.to_string()
     });
     let mut expected = memory("a");
-    expected.mount.as_mut().expect("mount").writes_ended = None;
+    let mount = expected.mount.as_mut().expect("mount");
+    (mount.writes_ended, mount.damage) = (None, None);
     assert_eq!(open(dir.path()).1, [expected]);
 }
 
