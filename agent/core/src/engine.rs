@@ -5,7 +5,7 @@
 //! concerns, never the number of mounts (only a new table does) and never the number of volumes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::{string::String, vec::Vec};
+use alloc::{string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::engine::causes::Below;
@@ -117,7 +117,7 @@ pub enum Output {
         answer: AckAnswer,
     },
     /// An incident is told.
-    Incident(Moment, Incident),
+    Incident(Moment, Arc<Incident>),
     /// The store keeps this, in the place of what it kept of that volume.
     Remember(Memory),
     /// The volume is none any more: the store forgets it.

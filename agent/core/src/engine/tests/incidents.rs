@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -23,7 +24,7 @@ fn names(incident: &Incident) -> Vec<&str> {
     incident.members.iter().map(|member| member.volume.as_str()).collect()
 }
 
-fn only(world: &World) -> Incident {
+fn only(world: &World) -> Arc<Incident> {
     let incidents = world.engine.incidents();
     assert_eq!(incidents.len(), 1, "{incidents:?}");
     incidents.into_iter().next().unwrap()
@@ -270,4 +271,25 @@ fn volumes_that_were_found_and_not_named_are_an_incident_as_well() {
         assert_eq!((incident.cause.kind, incident.cause.name.as_str()), (kind, name));
         assert_eq!(names(&incident).len(), 3, "{fstype}");
     }
+}
+
+#[test]
+fn an_incident_that_has_not_changed_is_shown_again_without_a_copy() {
+    let mut world = World::healthy(["a", "b", "c"].map(|name| nfs(name, "filer")).to_vec());
+    world.answer("a", fails(116));
+    world.answer("b", fails(116));
+    world.run(seconds(60));
+    let shown = only(&world);
+    world.run(seconds(60));
+    assert!(Arc::ptr_eq(&shown, &only(&world)), "looks that find the same change nothing");
+    world.answer("c", fails(116));
+    world.run(seconds(60));
+    assert_eq!((names(&shown).len(), names(&only(&world)).len()), (2, 3), "what was shown stays what it was");
+
+    ["a", "b", "c"].into_iter().for_each(|name| world.answer(name, Answer::Now(good())));
+    world.run(seconds(120));
+    let over = only(&world);
+    assert!(over.ended.is_some());
+    assert!(Arc::ptr_eq(&over, &only(&world)));
+    assert!(world.told().iter().any(|(_, told)| Arc::ptr_eq(told, &over)));
 }

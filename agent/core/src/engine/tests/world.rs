@@ -3,6 +3,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -293,7 +294,7 @@ impl World {
     }
 
     /// Incidents as they were told.
-    pub(in crate::engine) fn told(&self) -> Vec<(Moment, Incident)> {
+    pub(in crate::engine) fn told(&self) -> Vec<(Moment, Arc<Incident>)> {
         let told = |(_, output): &(Monotonic, Output)| match output {
             Output::Incident(moment, incident) => Some((*moment, incident.clone())),
             _ => None,
