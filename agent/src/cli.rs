@@ -43,7 +43,7 @@ pub enum Command {
     /// Look at one volume now.
     #[command(long_about = help::PROBE)]
     Probe(VolumeArgs),
-    /// Acknowledge that a volume has lost data.
+    /// Acknowledge that a volume has lost data, or is damaged.
     #[command(long_about = help::ACK)]
     Ack(VolumeArgs),
     /// Find out what works on this host, and what is lost where it does not.
