@@ -112,6 +112,8 @@ pub enum StatusOutput {
     Wide,
     /// For programs.
     Json,
+    /// For programs.
+    Yaml,
 }
 
 /// A command about one volume.
@@ -143,6 +145,8 @@ pub enum ReportOutput {
     Text,
     /// For programs.
     Json,
+    /// For programs.
+    Yaml,
 }
 
 /// `check-config`
