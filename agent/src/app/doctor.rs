@@ -13,7 +13,7 @@ use crate::export::view::doctor::{DoctorReport, HostFacts, MountsView, Privilege
 use crate::kernel::capability::Capability;
 use crate::kernel::{KernelSupport, namespace};
 use crate::probe::Pool;
-use crate::sensor::{SensorEvent, SourceName};
+use crate::sensor::{SensorEvent, SourceName, SourceState};
 
 /// A table is read in milliseconds; this is for a busy node.
 const TABLE_PATIENCE: Duration = Duration::from_secs(2);
@@ -98,12 +98,17 @@ pub(super) async fn look(config: &Config) -> DoctorReport {
     let table = async {
         while let Some(event) = received.recv().await {
             match event {
-                SensorEvent::Scan(stats) => facts.scan = stats,
                 SensorEvent::Source(name, state) => {
+                    let is_unreadable = name == SourceName::Mountinfo && matches!(state, SourceState::Off(_));
                     facts.source(name, state);
-                    if name == SourceName::Mountinfo {
+                    if is_unreadable {
                         return;
                     }
+                }
+                // It comes after what a scan says of its source.
+                SensorEvent::Scan(stats) => {
+                    facts.scan = stats;
+                    return;
                 }
                 _ => {}
             }
