@@ -5,7 +5,7 @@
 //! concerns, never the number of mounts (only a new table does) and never the number of volumes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::{string::String, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::engine::causes::Below;
@@ -119,7 +119,7 @@ pub enum Output {
     /// An incident is told.
     Incident(Moment, Arc<Incident>),
     /// The store keeps this, in the place of what it kept of that volume.
-    Remember(Memory),
+    Remember(Box<Memory>),
     /// The volume is none any more: the store forgets it.
     Forget(VolumeId),
     /// Odd or notable, for the log.

@@ -3,6 +3,7 @@
 //! The store is told when something changes that must outlive the agent: falls and recoveries, attempts, losses,
 //! another mount. A look that finds what the last one found changes none of it, and neither does a suspicion.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -241,6 +242,6 @@ impl Engine {
             return;
         }
         volume.stored = Some(mark);
-        outputs.push(Output::Remember(volume.memory()));
+        outputs.push(Output::Remember(Box::new(volume.memory())));
     }
 }

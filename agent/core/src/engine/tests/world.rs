@@ -168,7 +168,7 @@ impl World {
                 Output::Execute(plan) => self.check_plan(plan.clone()),
                 Output::Remember(memory) => {
                     assert!(self.engine.volume(&memory.volume).is_some(), "{} is no volume", memory.volume);
-                    self.stored.insert(memory.volume.clone(), memory.clone());
+                    self.stored.insert(memory.volume.clone(), Memory::clone(memory));
                 }
                 Output::Forget(id) => drop(self.stored.remove(id)),
                 _ => {}
