@@ -114,7 +114,7 @@ pub struct Waiting {
 /// What the table says about the state of the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableFacts {
-    /// `shutdown` among the superblock's options (ext4, since 6.6; XFS never says it).
+    /// `shutdown` among the superblock's options (ext4, since 6.15; XFS never says it).
     pub shutdown: bool,
     /// `emergency_ro` among the superblock's options (ext4, since 6.15).
     pub emergency_ro: bool,
