@@ -27,14 +27,6 @@ pub struct KernelSupport {
     pub seccomp: Option<bool>,
 }
 
-/// How many mounts one mount namespace may have; `None` where the kernel does not say.
-///
-/// kernel: `sysctl_mount_max` and `count_mounts`, fs/namespace.c, since 4.9.
-#[must_use]
-pub fn mount_limit() -> Option<u64> {
-    std::fs::read_to_string("/proc/sys/fs/mount-max").ok()?.trim().parse().ok()
-}
-
 impl KernelSupport {
     /// Looks at the running kernel. What cannot be read is left out.
     #[must_use]

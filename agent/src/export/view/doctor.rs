@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::super::Snapshot;
-use crate::kernel::mount_limit;
 use crate::sensor::{ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
+use crate::sys::mount_limit::mount_limit;
 
 /// Facts about this host, gathered once at the start by whoever composes the agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
