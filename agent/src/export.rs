@@ -40,7 +40,7 @@ pub struct Snapshot {
     /// Every volume, by name.
     pub volumes: Vec<VolumeStatus>,
     /// Volumes that fail together, and those that did not long ago; newest first.
-    pub incidents: Vec<Incident>,
+    pub incidents: Vec<Arc<Incident>>,
     /// Every source.
     pub sources: BTreeMap<SourceName, SourceState>,
     /// Every kernel program.

@@ -9,6 +9,7 @@ pub mod fs_uuid;
 pub mod look;
 pub mod mount;
 pub mod mount_attributes;
+pub mod mount_limit;
 pub mod mount_table;
 pub mod mountinfo;
 pub mod parent_death;

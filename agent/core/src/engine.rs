@@ -5,7 +5,7 @@
 //! concerns, never the number of mounts (only a new table does) and never the number of volumes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::engine::causes::Below;
@@ -71,7 +71,7 @@ pub enum Input {
     PlanFinished(PlanReport),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
-    /// A person knows of the data that this volume has lost.
+    /// A person knows of the data that this volume has lost, or of the damage that it has found in itself.
     Acknowledge {
         /// Which volume.
         volume: VolumeId,
@@ -134,9 +134,9 @@ pub enum Output {
         answer: AckAnswer,
     },
     /// An incident is told.
-    Incident(Moment, Incident),
+    Incident(Moment, Arc<Incident>),
     /// The store keeps this, in the place of what it kept of that volume.
-    Remember(Memory),
+    Remember(Box<Memory>),
     /// The volume is none any more: the store forgets it.
     Forget(VolumeId),
     /// Odd or notable, for the log.
@@ -148,7 +148,7 @@ pub enum Output {
 pub enum AckAnswer {
     /// It is acknowledged.
     Done,
-    /// No loss is open.
+    /// No loss and no damage is open.
     Nothing,
     /// There is no such volume.
     NoSuchVolume,
@@ -313,7 +313,7 @@ impl Engine {
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
             Input::Remembered(memories) => self.take_remembered(memories, now),
             Input::MountTable(table) => self.take_table(table, now, &mut outputs),
-            Input::Kernel(errors) => self.take_errors(&errors, now),
+            Input::Kernel(errors) => self.take_errors(&errors, now, &mut outputs),
             Input::Census(census) => self.take_census(census, now),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
             Input::ProbeReturned(id) => self.probe_returned(id, now),

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::errno::Errno;
 use crate::health::claims::Claims;
-use crate::health::loss::Loss;
+use crate::health::loss::{Damage, Loss};
 use crate::id::{SuperblockId, VolumeId};
 use crate::incident::IncidentId;
 use crate::observation::{BlockedTask, Op, PlanReport, ProbeResult, Source, Task};
@@ -44,6 +44,8 @@ pub struct VolumeStatus {
     pub rule: Option<(&'static str, &'static str)>,
     /// Dirty data that was lost on this mount, acknowledged or not.
     pub loss: Option<Loss>,
+    /// Damage that the file system found in itself on this mount, acknowledged or not.
+    pub damage: Option<Damage>,
     /// Falls within the flap window.
     pub falls: u32,
     /// In probation: when it is believed, if nothing speaks against it until then.

@@ -37,6 +37,7 @@ pub fn run(cli: Cli) -> ExitCode {
                 StatusOutput::Table => Output::Table,
                 StatusOutput::Wide => Output::Wide,
                 StatusOutput::Json => Output::Json,
+                StatusOutput::Yaml => Output::Yaml,
             };
             let request = client::status::StatusRequest { output, watch: args.watch };
             block_on(client::status(&socket, request, console))
@@ -69,6 +70,7 @@ impl From<ReportOutput> for Output {
         match output {
             ReportOutput::Text => Self::Table,
             ReportOutput::Json => Self::Json,
+            ReportOutput::Yaml => Self::Yaml,
         }
     }
 }

@@ -367,7 +367,7 @@ impl EventLoop {
                     self.changes.is_urgent = true;
                     events::log_incident(moment, &incident);
                 }
-                Output::Remember(memory) => self.store.remember(memory),
+                Output::Remember(memory) => self.store.remember(*memory),
                 Output::Forget(volume) => self.store.forget(volume),
                 // Whoever asked looks for it among the outputs.
                 Output::Acknowledged { .. } => {}

@@ -140,7 +140,7 @@ impl Facts {
     pub(super) fn snapshot(
         &self,
         volumes: Vec<VolumeStatus>,
-        incidents: Vec<Incident>,
+        incidents: Vec<Arc<Incident>>,
         ready: bool,
     ) -> Snapshot {
         Snapshot {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::table::clean;
-use super::{ClientError, Console, Output, http, status};
+use super::{ClientError, Console, Output, http};
 use crate::exit_code::ExitCode;
 use crate::export::SentinelAnswer;
 use crate::export::view::SentinelOrder;
@@ -28,11 +28,7 @@ async fn ask_and_print(
 ) -> Result<ExitCode, ClientError> {
     let answer: SentinelAnswer =
         http::post_json(socket, "/api/v1/sentinel", order, http::WITHIN_PROBE).await?;
-    let text = match output {
-        Output::Json => status::json(&answer),
-        Output::Table | Output::Wide => render(&answer),
-    };
-    console.print(&text)?;
+    console.show(&answer, output, render)?;
     Ok(ExitCode::Ok)
 }
 

@@ -40,6 +40,8 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 const CHECKS_AT_ONCE: usize = 96;
 /// Answers that are made at the same time, each on a thread of its own.
 const ANSWERS_AT_ONCE: usize = 4;
+/// Scrapes that are made at the same time, beside these.
+const SCRAPES_AT_ONCE: usize = 1;
 /// Paths that are told to those who asked for another one.
 const PATHS: [&str; 11] = [
     "/",
@@ -79,13 +81,22 @@ struct Shared {
     checks: Semaphore,
     /// A permit for each answer that is being made.
     answers: Arc<Semaphore>,
+    /// The permit for a scrape: no other answer can take it.
+    scrapes: Arc<Semaphore>,
 }
 
 impl Shared {
     fn new(api: Api) -> Self {
         let Api { snapshots, metrics, commands, host } = api;
-        let answers = Arc::new(Semaphore::new(ANSWERS_AT_ONCE));
-        Self { snapshots, metrics, commands, host, checks: Semaphore::new(CHECKS_AT_ONCE), answers }
+        Self {
+            snapshots,
+            metrics,
+            commands,
+            host,
+            checks: Semaphore::new(CHECKS_AT_ONCE),
+            answers: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)),
+            scrapes: Arc::new(Semaphore::new(SCRAPES_AT_ONCE)),
+        }
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -103,8 +114,16 @@ impl Shared {
         self: &Arc<Self>,
         make: impl FnOnce(&Self, &Snapshot) -> T + Send + 'static,
     ) -> Result<T, StatusCode> {
+        self.with_permit_of(&self.answers, make).await
+    }
+
+    async fn with_permit_of<T: Send + 'static>(
+        self: &Arc<Self>,
+        permits: &Arc<Semaphore>,
+        make: impl FnOnce(&Self, &Snapshot) -> T + Send + 'static,
+    ) -> Result<T, StatusCode> {
         // The semaphore is never closed.
-        let permit = Arc::clone(&self.answers).acquire_owned().await;
+        let permit = Arc::clone(permits).acquire_owned().await;
         let (shared, snapshot) = (Arc::clone(self), self.snapshot());
         let made = tokio::task::spawn_blocking(move || {
             let made = make(&shared, &snapshot);
@@ -139,7 +158,8 @@ fn routes(shared: Arc<Shared>) -> Router {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let text = shared.beside(|shared, snapshot| shared.metrics.render(snapshot)).await;
+    let make = |shared: &Shared, snapshot: &Snapshot| shared.metrics.render(snapshot);
+    let text = shared.with_permit_of(&shared.scrapes, make).await;
     text.map(|body| ([(header::CONTENT_TYPE, text::CONTENT_TYPE)], body))
 }
 

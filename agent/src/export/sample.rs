@@ -36,7 +36,7 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         at: seconds(1000),
         wall: Duration::from_secs(1_769_860_800),
         volumes: vec![awkward(), models(), scratch(), backup()],
-        incidents: vec![incident()],
+        incidents: vec![incident().into()],
         sources: BTreeMap::from([
             (SourceName::Bpf, SourceState::Degraded("fexit is refused, continuing with sys_exit".into())),
             (SourceName::Census, SourceState::Running),
@@ -92,6 +92,7 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         claims: BTreeMap::new(),
         rule: None,
         loss: None,
+        damage: None,
         falls: 0,
         settles_at: None,
         incident: None,

@@ -61,7 +61,7 @@ fn is_gone(scene: &Scene, superblock: SuperblockId, was: Option<&Mount>) -> bool
     scene.table().is_ok_and(|table| table.showing(superblock).next().is_none())
 }
 
-/// kernel: `block_uevent`, block/genhd.c: DEVNAME in /sys/dev/block/MAJOR:MINOR/uevent.
+/// kernel: `dev_uevent`, drivers/base/core.c, since 2.6.31: DEVNAME in /sys/dev/block/MAJOR:MINOR/uevent.
 fn device_name(superblock: SuperblockId) -> Option<Vec<u8>> {
     let text = std::fs::read_to_string(format!("/sys/dev/block/{superblock}/uevent")).ok()?;
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;

@@ -101,7 +101,11 @@ struct FileMount {
     #[serde(default)]
     shutdown: Option<Moment>,
     #[serde(default)]
+    writes_ended: Option<Moment>,
+    #[serde(default)]
     loss: Option<FileLoss>,
+    #[serde(default)]
+    damage: Option<FileLoss>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -246,16 +250,9 @@ impl FileMount {
             was_writable: mount.was_rw,
             storage_errors: mount.storage_errors,
             shutdown: mount.shutdown.map(|at| clocks.write(at)),
-            loss: mount.loss.as_ref().map(|loss| FileLoss {
-                at: clocks.write(loss.at),
-                errno: loss.errno.0,
-                acknowledged: loss.acknowledged.as_ref().map(|told| FileAcknowledgement {
-                    at: clocks.write(told.at),
-                    uid: told.by.uid,
-                    pid: told.by.pid,
-                    comm: told.by.comm.clone(),
-                }),
-            }),
+            writes_ended: mount.writes_ended.map(|at| clocks.write(at)),
+            loss: mount.loss.as_ref().map(|loss| FileLoss::new(loss, clocks)),
+            damage: mount.damage.as_ref().map(|damage| FileLoss::new(damage, clocks)),
         }
     }
 
@@ -270,13 +267,35 @@ impl FileMount {
             was_rw: self.was_writable,
             storage_errors: self.storage_errors,
             shutdown: self.shutdown.map(read),
-            loss: self.loss.map(|loss| Loss {
-                at: read(loss.at),
-                errno: Errno(loss.errno),
-                acknowledged: loss.acknowledged.map(|told| Acknowledgement {
-                    at: read(told.at),
-                    by: Actor { uid: told.uid, pid: told.pid, comm: told.comm },
-                }),
+            writes_ended: self.writes_ended.map(read),
+            loss: self.loss.map(|loss| loss.into_loss(clocks)),
+            damage: self.damage.map(|damage| damage.into_loss(clocks)),
+        }
+    }
+}
+
+impl FileLoss {
+    fn new(loss: &Loss, clocks: &Clocks) -> Self {
+        Self {
+            at: clocks.write(loss.at),
+            errno: loss.errno.0,
+            acknowledged: loss.acknowledged.as_ref().map(|told| FileAcknowledgement {
+                at: clocks.write(told.at),
+                uid: told.by.uid,
+                pid: told.by.pid,
+                comm: told.by.comm.clone(),
+            }),
+        }
+    }
+
+    /// Of a mount of this boot.
+    fn into_loss(self, clocks: &Clocks) -> Loss {
+        Loss {
+            at: clocks.read(self.at, true),
+            errno: Errno(self.errno),
+            acknowledged: self.acknowledged.map(|told| Acknowledgement {
+                at: clocks.read(told.at, true),
+                by: Actor { uid: told.uid, pid: told.pid, comm: told.comm },
             }),
         }
     }

@@ -1,10 +1,12 @@
 //! Errors that the kernel counted: whose they are, and what they add up to.
 
+use alloc::format;
 use alloc::vec::Vec;
 
-use crate::engine::Engine;
 use crate::engine::volume::Volume;
+use crate::engine::{Engine, Note, Output};
 use crate::errno::{Errno, ErrnoClass};
+use crate::health::meaning::class_of;
 use crate::health::window::Span;
 use crate::id::{SuperblockId, VolumeId};
 use crate::observation::{KernelErrors, Op, Source};
@@ -18,7 +20,7 @@ const ODD: usize = 16;
 impl Engine {
     /// Counts errors for the volumes they belong to. Errors on a superblock that is no volume's any more (it was
     /// just unmounted) are nobody's.
-    pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic) {
+    pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic, outputs: &mut Vec<Output>) {
         let window = self.policy.thresholds.evidence_window;
         let is_evidence =
             errors.errno.class() != Some(ErrnoClass::Readonly) || !self.is_also_shown_readonly(errors);
@@ -26,13 +28,19 @@ impl Engine {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.count((errors.errno, errors.op, errors.source), errors.count);
             // Programs are refused things all day: who met that explains nothing, and would push out who does.
-            let is_refusal = errors.errno.class() == Some(ErrnoClass::Refused);
+            let is_refusal = class_of(errors.errno, volume.evidence.class) == Some(ErrnoClass::Refused);
             if let Some(task) = errors.task.as_ref().filter(|_| !is_refusal) {
                 volume.culprits.insert(0, (errors.at, errors.errno, errors.op, task.clone()));
                 volume.culprits.truncate(CULPRITS);
             }
+            let known = volume.evidence.damage.clone();
             if is_evidence && volume.evidence.hint(errors, Span { now, window }) {
                 volume.probes.hint(now, volume.watch.interval, window);
+            }
+            if volume.evidence.damage != known {
+                let text =
+                    format!("the file system found damage in itself ({}): it needs a check", errors.errno);
+                outputs.push(Output::Note(Note { volume: Some(id.clone()), text }));
             }
             self.touched.insert(id);
         }

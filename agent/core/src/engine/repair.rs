@@ -115,11 +115,14 @@ impl Volume {
         self.watch.mode == Mode::DryRun && self.due_plan.as_ref().is_some_and(|plan| plan.reason == reason)
     }
 
+    /// What stands behind it: what is really mounted there; where nothing is, or something else, what the specification
+    /// wants.
     pub(super) fn class(&self) -> FsClass {
-        let shown = self.own_mount();
-        let (fstype, source) =
-            (shown.map(|shown| shown.fstype.as_str()), shown.map(|shown| shown.source.as_slice()));
-        self.spec.as_ref().map_or(FsClass::Other, |spec| class_of(spec, fstype, source))
+        let is_its_own = self.shown.is_some() && self.presence != Some(Presence::WrongMount);
+        match &self.spec {
+            Some(spec) if !is_its_own => class_of(spec, None, None),
+            Some(_) | None => self.evidence.class,
+        }
     }
 
     /// Whether storage made the volume read-only, not a person.

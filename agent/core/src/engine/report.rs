@@ -27,6 +27,7 @@ impl Engine {
             claims: volume.evidence.claims.clone(),
             rule: volume.judgement.rule.map(|rule| (rule.name, rule.clears)),
             loss: volume.evidence.lost.clone(),
+            damage: volume.evidence.damage.clone(),
             falls: volume.recent_falls(&self.policy.thresholds, self.now),
             settles_at: volume.settles_at(&self.policy.thresholds),
             incident: self.incidents.of(&volume.id).map(|incident| incident.id),

@@ -71,12 +71,12 @@ pub(super) async fn acknowledge(
 
 const fn sentence(acknowledged: bool, kept: bool) -> &'static str {
     match (acknowledged, kept) {
-        (true, true) => "the loss of data is acknowledged; what else is wrong with the volume stays",
+        (true, true) => "what was lost or damaged is acknowledged; what else is wrong with the volume stays",
         (true, false) => {
-            "the loss of data is acknowledged, but that could not be written to the state directory: a restart of \
-             the agent forgets it"
+            "what was lost or damaged is acknowledged, but that could not be written to the state directory: a \
+             restart of the agent forgets it"
         }
-        (false, _) => "there is nothing to acknowledge: no loss of data is open on this volume",
+        (false, _) => "there is nothing to acknowledge: no loss of data and no damage is open on this volume",
     }
 }
 

@@ -38,7 +38,8 @@ struct Server {
 
 impl Server {
     async fn start(snapshot: Snapshot) -> Self {
-        Self::start_with(snapshot, Limits { head: PATIENCE, whole: PATIENCE, connections: 8 }).await
+        Self::start_with(snapshot, Limits { head: PATIENCE, whole: PATIENCE, connections: 8, readers: 8 })
+            .await
     }
 
     async fn start_with(snapshot: Snapshot, limits: Limits) -> Self {
@@ -237,7 +238,7 @@ async fn what_grows_with_the_volumes_is_made_beside_the_event_loop_a_few_at_a_ti
     assert_ne!(thread, Ok(std::thread::current().id()));
 
     let permits = Arc::clone(&server.shared.answers).acquire_many_owned(4).await.unwrap();
-    let paths = ["/", "/metrics", "/api/v1/volumes", "/api/v1/volumes/models", "/api/v1/events"];
+    let paths = ["/", "/api/v1/incidents", "/api/v1/volumes", "/api/v1/volumes/models", "/api/v1/events"];
     let mut answers = tokio::task::JoinSet::new();
     for path in paths.into_iter().chain(["/api/v1/doctor"]) {
         let socket = server.socket();
@@ -245,6 +246,7 @@ async fn what_grows_with_the_volumes_is_made_beside_the_event_loop_a_few_at_a_ti
     }
     for _ in 0..50 {
         assert_eq!(server.get("/healthz").await.status, StatusCode::OK);
+        assert_eq!(server.get("/metrics").await.status, StatusCode::OK, "it waits for no other answer");
     }
     assert!(answers.try_join_next().is_none(), "it was made by the thread of the event loop");
     drop(permits);
@@ -268,7 +270,7 @@ async fn a_check_of_all_names_those_that_did_not_answer() {
 
 #[tokio::test]
 async fn clients_that_send_nothing_do_not_keep_others_out() {
-    let limits = Limits { head: Duration::from_millis(500), whole: PATIENCE, connections: 2 };
+    let limits = Limits { head: Duration::from_millis(500), whole: PATIENCE, connections: 2, readers: 2 };
     let server = Server::start_with(sample_snapshot(), limits).await;
     let mut silent = Vec::new();
     for _ in 0..4 {
@@ -280,7 +282,7 @@ async fn clients_that_send_nothing_do_not_keep_others_out() {
 
 #[tokio::test]
 async fn clients_that_do_not_read_do_not_keep_others_out() {
-    let limits = Limits { head: PATIENCE, whole: Duration::from_secs(1), connections: 1 };
+    let limits = Limits { head: PATIENCE, whole: Duration::from_secs(1), connections: 1, readers: 1 };
     let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
     let server = Server::start_with(Snapshot { volumes: many, ..sample_snapshot() }, limits).await;
     let mut lazy = UnixStream::connect(server.socket()).await.unwrap();
@@ -292,6 +294,46 @@ async fn clients_that_do_not_read_do_not_keep_others_out() {
     let (head, body) = cut_off.split_once("\r\n\r\n").unwrap();
     let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
     assert!(body.len() < promised.parse().unwrap(), "the lazy client got everything");
+}
+
+#[tokio::test]
+async fn scrapes_are_made_beside_the_event_loop_one_at_a_time() {
+    let server = Server::start(fresh_snapshot()).await;
+    let permit = Arc::clone(&server.shared.scrapes).acquire_many_owned(1).await.unwrap();
+    let socket = server.socket();
+    let mut scrape = tokio::spawn(async move { get(&socket, "/metrics", PATIENCE).await.unwrap().status });
+    for _ in 0..20 {
+        assert_eq!(server.get("/api/v1/volumes").await.status, StatusCode::OK);
+    }
+    assert!(!scrape.is_finished(), "it was made by the thread of the event loop");
+    drop(permit);
+    assert_eq!((&mut scrape).await.unwrap(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn readers_that_do_not_read_keep_no_scraper_out() {
+    let limits = Limits { head: PATIENCE, whole: PATIENCE, connections: 3, readers: 2 };
+    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
+    let server = Server::start_with(Snapshot { volumes: many, ..fresh_snapshot() }, limits).await;
+    let mut lazy = Vec::new();
+    for _ in 0..2 {
+        let mut stream = UnixStream::connect(server.socket()).await.unwrap();
+        stream.write_all(b"GET /api/v1/volumes HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        // Its answer has begun, and is larger than what the socket takes in without a reader.
+        stream.readable().await.unwrap();
+        lazy.push(stream);
+    }
+    for path in ["/metrics", "/healthz", "/readyz"] {
+        assert_eq!(server.get(path).await.status, StatusCode::OK, "{path}");
+    }
+    let (status, json) = server.json("/api/v1/doctor").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(json["error"].as_str().is_some_and(|error| error.contains("try again")), "{json}");
+    lazy.pop();
+    // The place of a reader who leaves is free once the agent has noticed.
+    while server.get("/api/v1/doctor").await.status != StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

@@ -160,7 +160,7 @@ fn serves(process: &Path) -> Option<Serves> {
 /// The file system that a descriptor of the device belongs to: the number of its connection is that of its
 /// superblock.
 ///
-/// kernel: `fuse_dev_show_fdinfo`, fs/fuse/dev.c, not in 6.12, since 6.18 at the latest; `fuse_fill_super_common`,
+/// kernel: `fuse_dev_show_fdinfo`, fs/fuse/dev.c, since 6.16; `fuse_fill_super_common`,
 /// fs/fuse/inode.c, since 5.4: the number is `s_dev`.
 fn connection(information: &str) -> Option<SuperblockId> {
     let line = information.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;

@@ -69,7 +69,7 @@ pub(super) fn mount(bytes: &[u8]) -> Result<Option<Mount>, Incomplete> {
     if let Some(missing) = missing(&ALWAYS, mask) {
         return Err(missing);
     }
-    // kernel: `supported_mask`, since 6.18. Before, the comparison of both readers at the start must tell.
+    // kernel: `supported_mask`, since 6.15. Before, the comparison of both readers at the start must tell.
     if mask & SUPPORTED_MASK != 0
         && let Some(missing) = missing(&LATER, written.u64(144)?)
     {
