@@ -19,8 +19,8 @@ use agent_core::observation::Unfinished;
 use agent_core::remediation::{Outcome, Plan};
 use tokio::sync::oneshot;
 
-mod journal;
-mod record;
+pub(crate) mod journal;
+pub(crate) mod record;
 
 pub use journal::StoreError;
 use journal::{Journal, Replay};

@@ -18,7 +18,7 @@ use super::attributes::Former;
 
 /// One action, with all that a child needs to carry it out.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     /// Process id of the executor. The child ends when that does.
     pub(super) parent: u32,
     /// When the child is killed, in nanoseconds on the clock that both read.
@@ -85,7 +85,7 @@ pub(super) struct WireSentinel {
 
 /// One line from the child.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// What it is about to do: shown when it never comes back.
     Progress(String),
     /// The end. The process may take longer to go: the kernel then lets go of the old file system.
@@ -94,7 +94,7 @@ pub(super) enum Line {
 
 /// What became of one action.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct WireReport {
+pub(crate) struct WireReport {
     outcome: WireOutcome,
     pub(super) text: String,
     gap: Option<u64>,
@@ -115,8 +115,8 @@ enum WireOutcome {
 
 /// What became of one action, in the words of the core.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Step {
-    pub(super) outcome: Outcome,
+pub(crate) struct Step {
+    pub(crate) outcome: Outcome,
     /// For people, without secrets.
     pub(super) text: String,
     /// How long the mount point showed nothing, where this step alone knows.

@@ -48,7 +48,7 @@ pub enum MarkStep {
 }
 
 impl MarkStep {
-    const ALL: [Self; 5] = [Self::Enter, Self::Open, Self::Identity, Self::Mark, Self::Fsid];
+    pub(crate) const ALL: [Self; 5] = [Self::Enter, Self::Open, Self::Identity, Self::Mark, Self::Fsid];
 
     const fn word(self) -> &'static str {
         match self {
@@ -165,14 +165,14 @@ impl Request {
 
 /// What the child found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Set(Fsid),
     Other(u64),
     Refused(MarkStep, Errno),
 }
 
 impl Answer {
-    pub(super) fn to_line(self) -> String {
+    pub(crate) fn to_line(self) -> String {
         match self {
             Self::Set(fsid) => format!("{ANSWER} set {:016x}", fsid.0),
             Self::Other(found) => format!("{ANSWER} other {found}"),
@@ -181,7 +181,7 @@ impl Answer {
     }
 
     /// Finds the answer in what the child wrote.
-    pub(super) fn from_output(output: &[u8]) -> Option<Self> {
+    pub(crate) fn from_output(output: &[u8]) -> Option<Self> {
         std::str::from_utf8(output).ok()?.lines().find_map(|line| {
             let words: Vec<&str> = line.split_whitespace().skip_while(|word| *word != ANSWER).collect();
             match words.as_slice() {
