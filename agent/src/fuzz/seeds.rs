@@ -172,6 +172,14 @@ pub(super) fn config() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Many volumes: of everything else there is only one in a file.
+pub(super) fn grown_config(piece: &[u8], copies: usize) -> Vec<u8> {
+    let mark = b"[[volume]]";
+    let start = piece.windows(mark.len()).position(|part| part == mark).unwrap_or(0);
+    let (head, volumes) = piece.split_at(start);
+    [head, &volumes.repeat(copies)].concat()
+}
+
 pub(super) const ENVIRONMENT_WORDS: &[&[u8]] = &[
     b"MOUNTIE_AGENT_LISTEN=",
     b"MOUNTIE_AGENT_SOCKET=",

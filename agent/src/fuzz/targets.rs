@@ -95,7 +95,7 @@ pub const TARGETS: &[Target] = &[
         seeds: seeds::config,
         words: seeds::CONFIG_WORDS,
         memory: Memory { per_byte: 600, fixed: 256 << 10 },
-        grow: repeated,
+        grow: seeds::grown_config,
     },
     Target {
         name: "environment",
