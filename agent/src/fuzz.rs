@@ -104,7 +104,9 @@ impl Campaign {
         for (number, seed) in (self.target.seeds)().iter().enumerate() {
             written = written.and_then(|()| fs::write(corpus.join(format!("seed-{number}")), seed));
         }
-        let words: String = self.target.words.iter().map(|word| dictionary_line(word)).collect();
+        // A file without any line is refused.
+        let lines = self.target.words.iter().map(|word| dictionary_line(word));
+        let words: String = std::iter::once("# words of the format\n".to_owned()).chain(lines).collect();
         written = written.and_then(|()| fs::write(self.folder.join("words"), words));
         assert!(written.is_ok(), "cannot write to {}: {written:?}", self.folder.display());
     }

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use integration_tests::harness::{fuse_fs, reader, runner, watcher};
+use integration_tests::harness::{fleet, fuse_fs, reader, runner, watcher};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     };
     match (first, rest) {
         (fuse_fs::FLAG, rest) => fuse_fs::main(rest),
+        (fleet::FLAG, rest) => fleet::main(rest),
         (reader::FLAG, rest) => reader::main(rest),
         (watcher::FLAG, rest) => watcher::main(rest),
         (io::FLAG, rest) => io::main(rest),

@@ -45,19 +45,18 @@ pub(super) fn check(target: &Target, piece: &[u8]) {
 
 /// An input that takes long enough to be measured, and one that is longer by [`FACTOR`].
 fn measurable(target: &Target, piece: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let mut copies = COPIES;
+    let (mut copies, mut before) = (COPIES, 0);
     loop {
         let short = (target.grow)(piece, copies);
-        if short.len().saturating_mul(FACTOR) > LONGEST {
+        let still_grows = short.len() > before;
+        if !still_grows || short.len().saturating_mul(FACTOR) > LONGEST {
             return None;
         }
         if once(target, &short) >= MEASURABLE {
             return Some((short, (target.grow)(piece, copies.saturating_mul(FACTOR))));
         }
         copies = copies.saturating_mul(2);
-        if short.is_empty() {
-            return None;
-        }
+        before = short.len();
     }
 }
 

@@ -62,6 +62,8 @@ fn a_decoder_that_takes_too_much_is_found() {
     let is_caught = |check: fn()| std::panic::catch_unwind(check).is_err();
     assert!(is_caught(|| GREEDY.run(b"abcd")), "memory");
     assert!(is_caught(|| growth::check(&GREEDY, b"abcdefgh")), "time");
+    let same = Target { grow: |piece, _| piece.to_vec(), ..GREEDY };
+    growth::check(&same, b"what does not grow has an end");
 }
 
 #[test]
