@@ -20,6 +20,9 @@ use crate::topology::walk::Walks;
 use crate::topology::{Mount, MountTable};
 use crate::volume::{Selector, VolumeSpec};
 
+/// Which mount a discovered volume at a path has been until now.
+type Tracked<'a> = &'a dyn Fn(&BytePath) -> Option<MountId>;
+
 /// What the table says of a volume's place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Presence {
@@ -58,11 +61,7 @@ pub struct Sighting<'a> {
 /// volume at a path has been until now: it stays the volume when a shorter path appears, and is covered, not
 /// gone, when something else is mounted over it.
 #[must_use]
-pub fn discover<'a>(
-    policy: &'a Policy,
-    table: &'a MountTable,
-    tracked: &dyn Fn(&BytePath) -> Option<MountId>,
-) -> Vec<Sighting<'a>> {
+pub fn discover<'a>(policy: &'a Policy, table: &'a MountTable, tracked: Tracked<'_>) -> Vec<Sighting<'a>> {
     let named: BTreeSet<&BytePath> = policy.volumes.iter().map(|spec| &spec.mountpoint).collect();
     let mut walks = Walks::new(table);
     let mut sightings: Vec<Sighting<'a>> =
@@ -233,7 +232,7 @@ fn chosen<'a>(
     policy: &Policy,
     table: &'a MountTable,
     named: &BTreeSet<&BytePath>,
-    (walks, tracked): (&mut Walks<'a>, &dyn Fn(&BytePath) -> Option<MountId>),
+    (walks, tracked): (&mut Walks<'a>, Tracked<'_>),
 ) -> Vec<(&'a Mount, Presence)> {
     let chooser = Chooser::new(policy, table);
     let mut best: BTreeMap<(SuperblockId, &[u8]), (&'a Mount, Presence)> = BTreeMap::new();

@@ -26,7 +26,7 @@ use usage::{Meter, cost_over, memory};
 const SIZES: [usize; 2] = [1_000, 10_000];
 const TRACKED: usize = 1_000;
 const HUNG: usize = 100;
-const REST: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_secs(30);
 const SCRAPES: usize = 300;
 const CHANGES_PER_SECOND: u32 = 200;
 const CHURN: Duration = Duration::from_secs(60);
@@ -118,7 +118,7 @@ fn while_hanging(agent: &Agent, exporter: Option<&Exporter>, size: usize, table:
     found?;
     table.add(size, "100 hang: until all are degraded", format!("{:.1} s", took.as_secs_f64()), "≤ 13 s");
     table.add(size, "100 hang: scrape, p50 / p99", both(&scrapes(agent)?), "p99 ≤ 20 ms");
-    let cost = cost_over(agent.id(), REST / 2)?;
+    let cost = cost_over(agent.id(), REST)?;
     table.add(size, "100 hang: processor", format!("{:.2} %", cost.percent), "");
     if let Some(exporter) = exporter {
         let (outcomes, before, after) = exporter.while_hanging();
