@@ -43,6 +43,11 @@ fn hide_word(word: &str) -> String {
     if let Some((start, end)) = login(&word) {
         word.replace_range(start..end, HIDDEN);
     }
+    // One may stand before a URL that has its own.
+    let before_scheme = word.find("://").and_then(|end| word.get(..end));
+    if let Some((start, end)) = before_scheme.and_then(login) {
+        word.replace_range(start..end, HIDDEN);
+    }
     for (at, _) in word.match_indices('=') {
         let (Some(name), Some(value)) = (word.get(..at), word.get(at + 1..)) else { continue };
         if is_secret(name, value) {
@@ -98,6 +103,8 @@ mod tests {
             "(token=Zx9)",
             "ann:Zx9@files:/x",
             "s3://id:Zx9@bucket",
+            "ann:Zx9@files,https://u:Zx9@host/",
+            "ann:Zx9@password=@a,https://u:Zx9@host/",
         ] {
             assert!(!hide(text).contains("Zx9"), "{}", hide(text));
         }

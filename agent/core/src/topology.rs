@@ -61,14 +61,14 @@ impl Options {
     /// Takes words that were split elsewhere, in their order. For a reader that must undo escapes after the
     /// split, because an escaped comma is part of its word.
     pub fn from_words(words: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let words: Vec<Vec<u8>> = words.into_iter().collect();
-        Self::join(words.iter().map(Vec::as_slice))
+        Self::join(words.into_iter())
     }
 
-    fn join<'a>(words: impl Iterator<Item = &'a [u8]>) -> Self {
+    fn join(words: impl Iterator<Item = impl AsRef<[u8]>>) -> Self {
         let mut kept = Vec::new();
-        for word in words.filter(|word| !word.is_empty()) {
-            if !kept.is_empty() {
+        for word in words {
+            let word = word.as_ref();
+            if !kept.is_empty() && !word.is_empty() {
                 kept.push(SEPARATOR);
             }
             kept.extend_from_slice(word);
