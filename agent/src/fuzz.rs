@@ -79,18 +79,16 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// The target and the folder that the environment names.
-    ///
-    /// # Panics
-    /// When it names none.
+    /// The target and the folder that the environment names. Ends the program when it names none.
     #[must_use]
     pub fn from_environment() -> Self {
         let name = std::env::var(TARGET).unwrap_or_default();
-        let target = TARGETS.iter().find(|target| target.name == name);
-        let known: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-        assert!(target.is_some(), "{TARGET} must name one of: {}", known.join(" "));
         let folder = std::env::var_os(FOLDER).map(PathBuf::from).unwrap_or_default();
-        let target = target.unwrap_or(&TARGETS[0]);
+        let Some(target) = TARGETS.iter().find(|target| target.name == name) else {
+            let known: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+            eprintln!("{TARGET} must name one of: {}", known.join(" "));
+            std::process::exit(64);
+        };
         Self { target, mutator: Mutator::new(target), folder, fed: AtomicU64::new(0) }
     }
 

@@ -52,9 +52,9 @@ pub(super) struct Mutator {
 type Change = fn(&Mutator, &mut Vec<u8>, &mut Random);
 
 const CHANGES: [Change; 11] = [
-    Mutator::flip,
-    Mutator::set_byte,
-    Mutator::set_number,
+    |_, bytes, random| flip(bytes, random),
+    |_, bytes, random| set_byte(bytes, random),
+    |_, bytes, random| set_number(bytes, random),
     Mutator::set_decimal,
     Mutator::insert_word,
     Mutator::remove,
@@ -87,32 +87,6 @@ impl Mutator {
             bytes.truncate(LONGEST);
         }
         bytes
-    }
-
-    fn flip(&self, bytes: &mut Vec<u8>, random: &mut Random) {
-        let (at, bit) = (random.below(bytes.len()), 1 << random.below(8));
-        if let Some(byte) = bytes.get_mut(at) {
-            *byte ^= bit;
-        }
-    }
-
-    fn set_byte(&self, bytes: &mut Vec<u8>, random: &mut Random) {
-        let (at, value) = (random.below(bytes.len()), u8::try_from(random.below(256)).unwrap_or(0));
-        if let Some(byte) = bytes.get_mut(at) {
-            *byte = value;
-        }
-    }
-
-    /// A number of one to eight bytes, at the edge of what it can be, or near the length of the input.
-    fn set_number(&self, bytes: &mut Vec<u8>, random: &mut Random) {
-        let length = u64::try_from(bytes.len()).unwrap_or(0);
-        let near = length.wrapping_add(u64::try_from(random.below(9)).unwrap_or(0)).wrapping_sub(4);
-        let value = if random.below(3) == 0 { near } else { random.pick(&EDGES).copied().unwrap_or(0) };
-        let width = 1 << random.below(4);
-        let at = random.below(bytes.len()) & !(width - 1);
-        for (place, byte) in bytes.iter_mut().skip(at).take(width).zip(value.to_ne_bytes()) {
-            *place = byte;
-        }
     }
 
     /// Digits that stand together become another number.
@@ -180,4 +154,30 @@ fn part(bytes: &[u8], random: &mut Random) -> (usize, usize) {
     let before = bytes.get(..at).unwrap_or_default().iter().rposition(is_separator);
     let after = bytes.get(at..).unwrap_or_default().iter().position(is_separator);
     (before.map_or(0, |place| place + 1), after.map_or(bytes.len(), |place| at + place + 1))
+}
+
+fn flip(bytes: &mut [u8], random: &mut Random) {
+    let (at, bit) = (random.below(bytes.len()), 1 << random.below(8));
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= bit;
+    }
+}
+
+fn set_byte(bytes: &mut [u8], random: &mut Random) {
+    let (at, value) = (random.below(bytes.len()), u8::try_from(random.below(256)).unwrap_or(0));
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte = value;
+    }
+}
+
+/// A number of one to eight bytes, at the edge of what it can be, or near the length of the input.
+fn set_number(bytes: &mut [u8], random: &mut Random) {
+    let length = u64::try_from(bytes.len()).unwrap_or(0);
+    let near = length.wrapping_add(u64::try_from(random.below(9)).unwrap_or(0)).wrapping_sub(4);
+    let value = if random.below(3) == 0 { near } else { random.pick(&EDGES).copied().unwrap_or(0) };
+    let width = 1 << random.below(4);
+    let at = random.below(bytes.len()) & !(width - 1);
+    for (place, byte) in bytes.iter_mut().skip(at).take(width).zip(value.to_ne_bytes()) {
+        *place = byte;
+    }
 }

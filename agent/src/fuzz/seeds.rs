@@ -87,7 +87,7 @@ pub(super) fn mount_tables() -> Vec<Vec<u8>> {
 /// So many copies of a table. In one kind of them all stand on one another, as a `mount` that is repeated leaves
 /// them; in the other each shows a directory of its own at a place of its own, as those of containers do.
 pub(super) fn grown_table(piece: &[u8], copies: usize) -> Vec<u8> {
-    let is_stacked = piece.len() % 2 == 0;
+    let is_stacked = piece.len().is_multiple_of(2);
     let mut text = b"1 0 8:9 / / rw - ext4 /dev/sda9 rw\n".to_vec();
     for copy in 0..copies {
         for (number, mount) in crate::sys::mountinfo::parse_table(piece).mounts.iter().enumerate().take(64) {
