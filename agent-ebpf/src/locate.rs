@@ -1,6 +1,6 @@
 //! Which mount a failed call was about: by descriptor exactly, by name as well as the kernel side can.
 
-use agent_common::key::{CounterKey, NAME_BYTES, NameBytes};
+use agent_common::key::{CounterKey, NAME_BYTES, NameBytes, OTHER_ROOT, RootKey};
 use agent_common::settings::{SCRATCH_ROWS, TRACKED_NESTED, TRACKED_SUBVOLUMES};
 use agent_common::subvolume;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
@@ -9,7 +9,7 @@ use aya_ebpf::maps::lpm_trie::Key;
 
 use crate::count::tracked;
 use crate::kernel_struct::{self, Address};
-use crate::maps::{NAME_KEY, NAMES, ROOT_NAME, host_mnt_ns};
+use crate::maps::{NAME_KEY, NAMES, ROOT_NAME, ROOTS, host_mnt_ns};
 use crate::shape::shape;
 
 /// `AT_FDCWD`: relative to the working directory. kernel: include/uapi/linux/fcntl.h, since 2.6.16.
@@ -45,12 +45,25 @@ impl Failure {
     }
 }
 
-/// The place of a `vfsmount`, if its superblock is tracked.
+/// The place of a `vfsmount`, if its superblock is tracked: superblock, root and flags. The root is 0 when it cannot
+/// be read.
 #[inline(always)]
 pub fn by_mount(vfsmount: Address) -> Option<(u32, u64, u32)> {
     let s_dev = kernel_struct::device_of_mount(vfsmount)?;
     let flags = tracked(s_dev)?;
-    Some((s_dev, root(vfsmount, flags).unwrap_or(0), flags))
+    let root_ino = match root(vfsmount, flags) {
+        Some(root_ino) if root_ino != 0 => named(RootKey { root_ino, s_dev, reserved: 0 }),
+        Some(_) | None => 0,
+    };
+    Some((s_dev, root_ino, flags))
+}
+
+/// The root, if the agent has named it.
+#[inline(always)]
+fn named(key: RootKey) -> u64 {
+    // SAFETY: only whether there is a row is asked.
+    let is_named = unsafe { ROOTS.get(&key) }.is_some();
+    if is_named { key.root_ino } else { OTHER_ROOT }
 }
 
 /// What stands for the root of a `vfsmount`: its inode number, but for subvolumes.

@@ -1,6 +1,6 @@
 //! Every map, with the reason for its size, and the globals that the agent sets before loading.
 
-use agent_common::key::{CounterKey, CounterValue, NameBytes, NameValue, NameWindow};
+use agent_common::key::{CounterKey, CounterValue, NameBytes, NameValue, NameWindow, RootKey};
 use agent_common::record::NameRecord;
 use agent_common::settings::{self, Filter, LowerDevice, ModuleOffsets, Offsets, SyscallRow, dropped};
 use agent_common::subvolume::NameWords;
@@ -20,11 +20,16 @@ use crate::note::Note;
 ///
 /// kernel: `check_map_prog_compatibility`, kernel/bpf/verifier.c, from 5.7 to 6.0.
 #[map]
-pub static COUNTERS: PerCpuHashMap<CounterKey, CounterValue> = PerCpuHashMap::with_max_entries(8192, 0);
+pub static COUNTERS: PerCpuHashMap<CounterKey, CounterValue> =
+    PerCpuHashMap::with_max_entries(settings::MAX_COUNTERS, 0);
 
 /// As many superblocks as a node can reasonably watch.
 #[map]
 pub static TRACKED: HashMap<u32, u32> = HashMap::with_max_entries(settings::MAX_TRACKED, 0);
+
+/// A volume has one root. Without those of others, the counters of a superblock are as many as its volumes have.
+#[map]
+pub static ROOTS: HashMap<RootKey, u32> = HashMap::with_max_entries(settings::MAX_TRACKED, 0);
 
 /// Mount points of tracked superblocks and the untracked ones below them. A trie is never preallocated.
 #[map]
@@ -46,7 +51,8 @@ pub static LOWER: HashMap<u32, LowerDevice> = HashMap::with_max_entries(settings
 #[map]
 pub static MODULES: Array<ModuleOffsets> = Array::with_max_entries(1, 0);
 
-/// 256 KiB hold about 3,500 records. One counter sends ten a second on a processor.
+/// 256 KiB hold about 2,500 first errors, or 750 names. One counter sends ten records a second on a processor, and
+/// a share of the names eight in 100 ms.
 #[map]
 pub static RECORDS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 

@@ -20,21 +20,9 @@ pub fn current() -> Address {
     unsafe { bpf_get_current_task() }
 }
 
-/// Whether the current task belongs to the agent: itself or a near descendant. Asked after an error only.
+/// Whether a task belongs to the agent: one of its threads, or a near descendant. Asked after an error only.
 #[inline(always)]
 pub fn is_agent(task: Address) -> bool {
-    let Some(agent) = AGENT.get(0).copied().filter(|agent| *agent != 0) else {
-        return false;
-    };
-    if (bpf_get_current_pid_tgid() >> 32) as u32 == agent {
-        return true;
-    }
-    descends_from(task, agent)
-}
-
-/// Whether another task than the current one belongs to the agent. Threads of the agent do.
-#[inline(always)]
-pub fn is_agents(task: Address) -> bool {
     let Some(agent) = AGENT.get(0).copied().filter(|agent| *agent != 0) else {
         return false;
     };

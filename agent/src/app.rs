@@ -33,6 +33,7 @@ mod event_loop;
 mod facts;
 mod lock;
 mod marks;
+mod ready;
 mod sources;
 
 use event_loop::{EventLoop, Parts};
@@ -92,14 +93,14 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     };
     let mut facts = Facts::new();
     facts.persist_errors = opened.store.failures();
-    let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), false)));
+    facts.check_deadline = check_deadline(&config.policy);
+    let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
     listeners.serve(&http::router(Api {
         snapshots: receiver,
         metrics: metrics.clone(),
         commands: commands_tx,
         host,
-        check_deadline: longest_deadline(&config.policy) + CHECK_GRACE,
     }));
 
     let (sensors_tx, sensors) = mpsc::channel(CHANNEL);
@@ -219,6 +220,8 @@ fn probe_settings(namespace: &Namespace) -> probe::Settings {
     }
 }
 
-fn longest_deadline(policy: &Policy) -> Duration {
-    policy.volumes.iter().map(|volume| volume.watch.deadline).fold(policy.defaults.deadline, Duration::max)
+/// How long a person waits for a look: the longest deadline of any volume and a bit.
+fn check_deadline(policy: &Policy) -> Duration {
+    let deadlines = policy.volumes.iter().map(|volume| volume.watch.deadline);
+    deadlines.fold(policy.defaults.deadline, Duration::max) + CHECK_GRACE
 }

@@ -43,6 +43,9 @@ pub enum Command {
     /// Look at one volume now.
     #[command(long_about = help::PROBE)]
     Probe(VolumeArgs),
+    /// Acknowledge that a volume has lost data.
+    #[command(long_about = help::ACK)]
+    Ack(VolumeArgs),
     /// Find out what works on this host, and what is lost where it does not.
     #[command(long_about = help::DOCTOR)]
     Doctor(DoctorArgs),
@@ -133,7 +136,7 @@ pub struct DoctorArgs {
     pub config: ConfigArgs,
 }
 
-/// How `describe`, `probe` and `doctor` print.
+/// How `describe`, `probe`, `ack` and `doctor` print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ReportOutput {
     /// For people.
@@ -222,6 +225,7 @@ impl Cli {
             Command::Status(_)
             | Command::Describe(_)
             | Command::Probe(_)
+            | Command::Ack(_)
             | Command::Worker(_)
             | Command::Act(_)
             | Command::MarkFs(_)

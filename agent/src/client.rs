@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crate::exit_code::ExitCode;
 
+pub mod ack;
 pub mod describe;
 pub mod doctor;
 pub mod probe;
@@ -18,6 +19,7 @@ pub(crate) mod http;
 mod age;
 mod table;
 
+pub use ack::ack;
 pub use describe::describe;
 pub use doctor::doctor;
 pub use probe::probe;
@@ -118,7 +120,7 @@ impl ClientError {
     pub const fn exit_code(&self) -> ExitCode {
         match self {
             Self::NoAgent { .. } | Self::TimedOut { .. } | Self::Connect { .. } => ExitCode::Unavailable,
-            Self::NotPermitted { .. } => ExitCode::NoPermission,
+            Self::NotPermitted { .. } | Self::Refused { status: 403, .. } => ExitCode::NoPermission,
             // The only thing that a user can get wrong here is a name.
             Self::Refused { status: 400..=499, .. } => ExitCode::Usage,
             Self::Refused { status: 503, .. } => ExitCode::Unavailable,
@@ -130,9 +132,23 @@ impl ClientError {
 }
 
 impl Console<'_> {
-    fn print(&mut self, text: &str) -> Result<(), ClientError> {
+    pub(crate) fn print(&mut self, text: &str) -> Result<(), ClientError> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         written.map_err(|source| ClientError::Output { source })
+    }
+
+    /// Prints an answer: as the API has it, or as text for people.
+    fn show<T: serde::Serialize>(
+        &mut self,
+        answer: &T,
+        output: Output,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), ClientError> {
+        let shown = match output {
+            Output::Json => status::json(answer),
+            Output::Table | Output::Wide => text(answer),
+        };
+        self.print(&shown)
     }
 
     fn complain(&mut self, text: &dyn std::fmt::Display) {
@@ -140,8 +156,14 @@ impl Console<'_> {
         let _ = writeln!(self.err, "mountie: {text}");
     }
 
+    /// Says what is wrong, as it is.
+    pub(crate) fn tell(&mut self, text: &dyn std::fmt::Display) {
+        // As above.
+        let _ = writeln!(self.err, "{text}");
+    }
+
     /// Turns a result into an exit code, and tells the error.
-    fn end(&mut self, result: Result<ExitCode, ClientError>) -> ExitCode {
+    pub(crate) fn end(&mut self, result: Result<ExitCode, ClientError>) -> ExitCode {
         match result {
             Ok(code) => code,
             // `mountie status | head` is no failure of anybody.

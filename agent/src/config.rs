@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use agent_core::path::is_deceptive;
 use agent_core::policy::Policy;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::exit_code::ExitCode;
 use crate::sensor::ebpf;
 pub use crate::sensor::ebpf::Family;
 pub use crate::telemetry::LogFormat;
@@ -234,13 +234,12 @@ pub(crate) fn flags() -> impl Iterator<Item = &'static str> {
     environment::SETTINGS.iter().filter_map(environment::Setting::flag)
 }
 
-/// `mountie check-config`: the effective configuration, or everything that is wrong with it.
-#[must_use]
-pub fn check_config(sources: &Sources) -> (String, ExitCode) {
-    match Config::load(sources) {
-        Ok(config) => (config.to_toml(), ExitCode::Ok),
-        Err(errors) => (format!("{errors}\n"), ExitCode::Usage),
-    }
+/// `mountie check-config`: the effective configuration.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn check_config(sources: &Sources) -> Result<String, ConfigErrors> {
+    Config::load(sources).map(|config| config.to_toml())
 }
 
 fn parse(
@@ -279,6 +278,6 @@ fn syntax(text: &str, error: &toml::de::Error) -> Problem {
             text: "(not shown: it may hold a secret)".to_owned(),
         };
     }
-    let text = found.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text = found.chars().take(200).map(|c| if is_deceptive(c) { ' ' } else { c }).collect();
     Problem::Syntax { line, column, message: error.message().trim_end().replace('\n', ", "), text }
 }

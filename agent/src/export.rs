@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agent_core::engine::AckAnswer;
+use agent_core::health::loss::Actor;
 use agent_core::id::VolumeId;
+use agent_core::incident::Incident;
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
 use tokio::sync::{oneshot, watch};
 
-use crate::sensor::{ProgramStatus, ScanStats, SourceName, SourceState};
+use crate::sensor::{LossCause, ProgramStatus, ScanStats, SourceName, SourceState};
 
 pub mod events;
 pub mod http;
@@ -33,6 +36,8 @@ pub struct Snapshot {
     pub wall: std::time::Duration,
     /// Every volume, by name.
     pub volumes: Vec<VolumeStatus>,
+    /// Volumes that fail together, and those that did not long ago; newest first.
+    pub incidents: Vec<Incident>,
     /// Every source.
     pub sources: BTreeMap<SourceName, SourceState>,
     /// Every kernel program.
@@ -43,8 +48,10 @@ pub struct Snapshot {
     pub scan: ScanStats,
     /// Bad lines since the start.
     pub bad_lines: u64,
-    /// Kernel records lost since the start.
-    pub records_dropped: u64,
+    /// Runs of kernel programs that the kernel has skipped since the start, by program.
+    pub runs_skipped: BTreeMap<&'static str, u64>,
+    /// Records of errors lost since the start, by cause.
+    pub records_dropped: BTreeMap<LossCause, u64>,
     /// Mount events lost since the start.
     pub mount_events_dropped: u64,
     /// Probes that are out.
@@ -53,7 +60,10 @@ pub struct Snapshot {
     pub abandoned_workers: usize,
     /// Failures to write state since the start.
     pub persist_errors: u64,
-    /// The first mount table has been taken in and every volume was looked at once, or its deadline passed.
+    /// How long `?check=true` waits: the longest deadline of any volume and a bit.
+    pub check_deadline: std::time::Duration,
+    /// The first mount table has been taken in and every volume of that time was looked at once, or its deadline
+    /// passed.
     pub ready: bool,
 }
 
@@ -69,5 +79,14 @@ pub enum Command {
         volume: VolumeId,
         /// Answered with the volume's status afterwards; `None` when there is no such volume.
         done: oneshot::Sender<Option<VolumeStatus>>,
+    },
+    /// A person knows of what a volume has lost; answered when that is on disk, or cannot be written.
+    Acknowledge {
+        /// Which volume.
+        volume: VolumeId,
+        /// Who.
+        by: Actor,
+        /// Answered with what became of it, and whether it is on disk.
+        done: oneshot::Sender<(AckAnswer, bool)>,
     },
 }

@@ -68,8 +68,6 @@ pub enum ProbeEvent {
 pub struct Stats {
     /// Probes that a worker has taken and not answered.
     pub inflight: usize,
-    /// Orders that wait for a worker.
-    pub queued: usize,
     /// Workers that were killed and are not gone yet.
     pub abandoned: usize,
     /// Worker processes started so far.

@@ -2,9 +2,12 @@
 //! observations, and never touches a watched path.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_core::id::{SuperblockId, UniqueMountId};
+use agent_core::incident::{Daemon, Device};
 use agent_core::observation::{Census, KernelErrors};
+use agent_core::time::Monotonic;
 use agent_core::topology::MountTable;
 
 mod btrfs;
@@ -18,6 +21,12 @@ pub mod mountinfo;
 mod private_namespace;
 pub mod sysfs_errors;
 mod wake;
+
+/// Takes a lock of a sensor. Nothing is done under one that could fail halfway, so a poisoned one is as good as a
+/// sound one.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The names of the sources, as in `mountie_source_up{source}`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -103,21 +112,63 @@ pub enum SensorEvent {
     Kernel(KernelErrors),
     /// Something happened to these superblocks that only a look can judge.
     Look(BTreeSet<SuperblockId>),
+    /// The number of a superblock belongs to another one by now; the old one was still there at that time.
+    Renewed(SuperblockId, Monotonic),
     /// Who waits on tracked superblocks; replaces the last census.
     Blocked(Census),
+    /// Which devices lie below which tracked superblocks, nearest first; replaces what was told.
+    Devices(BTreeMap<SuperblockId, Vec<Device>>),
+    /// Which processes serve which tracked FUSE file systems, as far as it is known now.
+    Daemons(BTreeMap<SuperblockId, Daemon>),
     /// Paths of cgroups that were asked for, by id.
     Cgroups(BTreeMap<u64, String>),
     /// A source came up, went down or got worse.
     Source(SourceName, SourceState),
     /// A kernel program was attached after the start, or could not be.
     Program(ProgramStatus),
-    /// Records that were lost on the way: additions to totals.
-    Dropped {
-        /// Kernel records (ring buffer full, map full).
-        records: u64,
-        /// Mount events (fanotify queue overflow).
-        mount_events: u64,
+    /// The kernel has skipped a program while it ran for another task: additions to its total.
+    Skipped {
+        /// Which.
+        program: &'static str,
+        /// How often.
+        runs: u64,
     },
+    /// Records of errors that were lost: an addition to the total of this cause.
+    Dropped(LossCause, u64),
+    /// Mount events that were lost: an addition to their total.
+    MountEventsDropped(u64),
+}
+
+/// Why records of errors are lost. The worst first: that is the one that is told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LossCause {
+    /// No room in the kernel's map of counters.
+    Counters,
+    /// No room in the ring buffer.
+    Ring,
+    /// Names beyond the budget of the kernel side or of the agent.
+    Names,
+    /// The event loop had no room, or a record could not be read.
+    Agent,
+    /// The queue of fanotify was full, an event could not be read, or nobody asked for it in time.
+    Fanotify,
+}
+
+impl LossCause {
+    /// Every cause.
+    pub const ALL: [Self; 5] = [Self::Counters, Self::Ring, Self::Names, Self::Agent, Self::Fanotify];
+
+    /// The bounded label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Counters => "counters",
+            Self::Ring => "ring",
+            Self::Names => "names",
+            Self::Agent => "agent",
+            Self::Fanotify => "fanotify",
+        }
+    }
 }
 
 /// Cost and defects of one scan of the mount table.

@@ -1,4 +1,4 @@
-//! What outlives the agent: the journal of plans.
+//! What outlives the agent: the journal of plans, and what is known of each volume.
 //!
 //! An intent is on disk before the plan acts, its outcome after. What has an intent and no outcome when the
 //! agent starts was cut off, and is settled before anything else is done to that volume.
@@ -10,21 +10,28 @@
 //! read whole, its ids are not known: those of this run then begin at the clock's seconds.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use agent_core::id::PlanId;
+use agent_core::id::{PlanId, VolumeId};
+use agent_core::memory::Memory;
 use agent_core::observation::Unfinished;
 use agent_core::remediation::{Outcome, Plan};
 use tokio::sync::oneshot;
 
 pub(crate) mod journal;
+mod memory;
 pub(crate) mod record;
+pub(crate) mod shelf;
+mod writer;
 
 pub use journal::StoreError;
 use journal::{Journal, Replay};
 use record::Record;
+use shelf::Shelf;
+use writer::Writer;
 
 /// How long the agent waits for the disk under its state.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -36,7 +43,9 @@ pub struct Store {
     /// The state directory, for messages.
     dir: PathBuf,
     /// What could not be read or written since the start.
-    failures: AtomicU64,
+    failures: Arc<AtomicU64>,
+    /// What is known of volumes, on its way to the disk.
+    writer: Writer,
 }
 
 struct Job {
@@ -53,6 +62,8 @@ pub struct Opened {
     pub unfinished: Vec<Unfinished>,
     /// The first plan id that was never used.
     pub next_plan: PlanId,
+    /// What an earlier run knew of volumes.
+    pub memories: Vec<Memory>,
     /// What is wrong with the state, for the log. The agent goes on in every case.
     pub defects: Vec<StoreError>,
 }
@@ -62,32 +73,52 @@ pub async fn open(state_dir: &Path) -> Opened {
     let (jobs, queue) = mpsc::channel::<Job>();
     let (opened_tx, opened) = oneshot::channel();
     let dir = state_dir.to_path_buf();
-    let spawned =
-        std::thread::Builder::new().name("store".to_owned()).spawn(move || serve(&dir, opened_tx, &queue));
+    let failures = Arc::new(AtomicU64::new(0));
+    let (writer, shelves) = Writer::new(Arc::clone(&failures));
+    let spawned = std::thread::Builder::new()
+        .name("store".to_owned())
+        .spawn(move || serve(&dir, opened_tx, &queue, shelves));
     let mut defects = Vec::new();
     if let Err(source) = spawned {
         defects.push(StoreError::Thread { source });
     }
-    let replay = match tokio::time::timeout(PATIENCE, opened).await {
-        Ok(Ok((replay, found))) => {
-            defects.extend(found);
-            replay
-        }
-        Ok(Err(_)) => Replay::default(),
+    let found = match tokio::time::timeout(PATIENCE, opened).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(_)) => Found::default(),
         Err(_) => {
             defects.push(StoreError::Slow { dir: state_dir.to_path_buf(), patience: PATIENCE });
-            Replay::unknown()
+            Found { replay: Replay::unknown(), ..Found::default() }
         }
     };
-    let failures = AtomicU64::new(defects.len() as u64);
-    let store = Store { jobs, dir: state_dir.to_path_buf(), failures };
-    Opened { store, unfinished: replay.unfinished, next_plan: replay.next_plan, defects }
+    defects.extend(found.defects);
+    failures.fetch_add(defects.len() as u64, Ordering::Relaxed);
+    let store = Store { jobs, dir: state_dir.to_path_buf(), failures, writer };
+    let Replay { unfinished, next_plan } = found.replay;
+    Opened { store, unfinished, next_plan, memories: found.memories, defects }
 }
 
-fn serve(dir: &Path, opened: oneshot::Sender<(Replay, Vec<StoreError>)>, queue: &mpsc::Receiver<Job>) {
-    let (mut journal, replay, defects) = Journal::open(dir);
-    // The receiver may have given up waiting; the journal still takes what comes.
-    let _ = opened.send((replay, defects));
+/// What was in the state directory.
+#[derive(Debug, Default)]
+struct Found {
+    replay: Replay,
+    memories: Vec<Memory>,
+    defects: Vec<StoreError>,
+}
+
+fn serve(
+    dir: &Path,
+    opened: oneshot::Sender<Found>,
+    queue: &mpsc::Receiver<Job>,
+    shelves: oneshot::Sender<Shelf>,
+) {
+    let (mut journal, replay, mut defects) = Journal::open(dir);
+    let (shelf, memories, more) = Shelf::open(dir, journal.is_held_by_another());
+    defects.extend(more);
+    // The receiver may have given up waiting; what comes is still written. What is known was not told then, so it must
+    // not be written over by an agent that knows nothing.
+    if opened.send(Found { replay, memories, defects }).is_ok() {
+        let _ = shelves.send(shelf);
+    }
     while let Ok(job) = queue.recv() {
         let _ = job.done.send(journal.append(&job.record));
     }
@@ -108,6 +139,21 @@ impl Store {
     /// As for [`Store::intent`].
     pub async fn outcome(&self, plan: PlanId, outcome: &Outcome) -> Result<(), StoreError> {
         self.write(Record::outcome(plan, outcome)).await
+    }
+
+    /// Keeps what is known of a volume, in the place of what was kept of it. Written soon, and not for each call.
+    pub fn remember(&self, memory: Memory) {
+        self.writer.put(memory.volume.clone(), Some(memory));
+    }
+
+    /// Keeps nothing of this volume any more.
+    pub fn forget(&self, volume: VolumeId) {
+        self.writer.put(volume, None);
+    }
+
+    /// Waits until all that was to be kept is on disk. `false`: some of it is not, and stays in memory.
+    pub async fn is_kept(&self) -> bool {
+        tokio::time::timeout(PATIENCE, self.writer.done()).await.unwrap_or_default()
     }
 
     /// What could not be read or written since the start.

@@ -1,5 +1,6 @@
 //! The system calls that the agent makes itself, behind safe functions.
 
+pub mod bpf;
 pub mod btrfs;
 pub mod clock;
 pub mod descriptors;
@@ -11,5 +12,6 @@ pub mod mount_attributes;
 pub mod mount_table;
 pub mod mountinfo;
 pub mod parent_death;
+pub mod peer;
 pub mod sentinel;
 pub mod statmount;

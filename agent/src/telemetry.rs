@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::stderr;
 
+use agent_core::path::is_deceptive;
 use thiserror::Error;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -71,8 +72,8 @@ fn is_journal(stream: Option<&str>) -> bool {
         .is_ok_and(|stat| device.parse() == Ok(stat.st_dev) && inode.parse() == Ok(stat.st_ino))
 }
 
-/// The text form. Names of processes and servers stand in fields and may hold anything, so line breaks and
-/// other control characters are escaped: one event is one line, and nobody else's.
+/// The text form. Names of processes and servers stand in fields and may hold anything, so line breaks, other control
+/// characters and what turns a line around are escaped: one event is one line, nobody else's, and reads as it is.
 struct OneLine {
     journal: bool,
     /// The journal keeps time and level itself.
@@ -109,7 +110,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, DefaultFields> for O
 
 fn write_escaped(writer: &mut Writer<'_>, line: &str) -> fmt::Result {
     for c in line.chars() {
-        if c.is_control() {
+        if is_deceptive(c) {
             write!(writer, "{}", c.escape_default())?;
         } else {
             writer.write_char(c)?;
@@ -176,6 +177,8 @@ mod tests {
             "{text:?}"
         );
         assert!(!text.contains(['\x1b', '\u{9b}']), "{text:?}");
+        let turned = logged(false, || tracing::warn!(volume = %"a\u{202e}b", "Probe failed"));
+        assert!(turned.contains("a\\u{202e}b"), "{turned:?}");
     }
 
     #[test]

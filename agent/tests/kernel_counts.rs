@@ -14,12 +14,16 @@ mod cases;
 mod changes;
 #[path = "kernel_counts/completions.rs"]
 mod completions;
+#[path = "kernel_counts/full.rs"]
+mod full;
 #[path = "kernel_counts/harness.rs"]
 mod harness;
 #[path = "common/patience.rs"]
 mod patience;
 #[path = "kernel_counts/reports.rs"]
 mod reports;
+#[path = "kernel_counts/skipped.rs"]
+mod skipped;
 
 use std::process::ExitCode;
 

@@ -1,11 +1,15 @@
 //! The table of cases. One behaviour in each file; what they share is in the bench. The files whose names
 //! begin with `bench_` show that the bench itself does what the others believe it does.
 
+use anyhow::{Context, Result};
 use integration_tests::harness::case::Case;
+use integration_tests::harness::runner;
+use serde_json::json;
 
 use crate::{faults, io};
 
 mod absent_volume;
+mod across_restarts;
 mod advice_only;
 mod agent_killed;
 mod asked_while_hung;
@@ -19,6 +23,7 @@ mod errors_on_names;
 mod errors_on_reads;
 mod full_state_dir;
 mod hung_volumes;
+mod incidents;
 mod kernel_programs;
 mod killed_daemon;
 mod lost_sources;
@@ -53,6 +58,8 @@ pub(crate) fn table() -> Vec<Case> {
         killed_daemon::CASES,
         repair_limits::CASES,
         agent_killed::CASES,
+        across_restarts::CASES,
+        incidents::CASES,
         lost_sources::CASES,
         missing_privileges::CASES,
         full_state_dir::CASES,
@@ -65,28 +72,49 @@ pub(crate) fn table() -> Vec<Case> {
     .concat()
 }
 
-/// A part of the table of kernels, and its cases.
-type Part = (&'static str, fn() -> Vec<Case>);
+/// A part of the table of kernels.
+struct Part {
+    name: &'static str,
+    cases: fn() -> Vec<Case>,
+    /// The rows that one of its cases adds.
+    rows: fn(&Case) -> Result<Vec<String>>,
+}
 
 /// The parts of the table of kernels. They run in guests, where every fault may be made.
 const VM_PARTS: &[Part] = &[
-    ("programs", || kernel_programs::CASES.to_vec()),
-    ("io", io::cases_for_vms),
-    ("faults", || faults::CASES.to_vec()),
+    Part { name: "programs", cases: || kernel_programs::CASES.to_vec(), rows: |_| kernel_programs::rows() },
+    Part { name: "io", cases: io::cases_for_vms, rows: |case| Ok(io::rows_of(case)) },
+    Part { name: "faults", cases: || faults::CASES.to_vec(), rows: |case| Ok(faults::rows_of(case)) },
 ];
 
-/// The cases for guests: those of the named parts, or of all. The first name that no part has is the error.
-pub(crate) fn vm_table(parts: Option<&str>) -> Result<Vec<Case>, String> {
-    let Some(parts) = parts else {
-        return Ok(VM_PARTS.iter().flat_map(|(_, cases)| cases()).collect());
+/// The parts with these names, or all. A name that no part has is an error.
+fn vm_parts(names: Option<&str>) -> Result<Vec<&'static Part>> {
+    let Some(names) = names else { return Ok(VM_PARTS.iter().collect()) };
+    let find = |name| {
+        let part = VM_PARTS.iter().find(|part| part.name == name);
+        part.with_context(|| format!("there is no part {name} of the cases for guests"))
     };
-    let mut chosen = Vec::new();
-    for name in parts.split(',') {
-        let part = VM_PARTS.iter().find(|(known, _)| *known == name);
-        let (_, cases) = part.ok_or_else(|| format!("there is no part {name} of the cases for guests"))?;
-        chosen.extend(cases());
+    names.split(',').map(find).collect()
+}
+
+/// The cases for guests: those of the named parts, or of all.
+pub(crate) fn vm_table(parts: Option<&str>) -> Result<Vec<Case>> {
+    Ok(vm_parts(parts)?.into_iter().flat_map(|part| (part.cases)()).collect())
+}
+
+/// What whoever starts guests must know beforehand of the cases for guests: of each its name, the seconds after which
+/// it has ended, and the rows that it adds. One JSON object a line.
+pub(crate) fn vm_plan(parts: Option<&str>) -> Result<String> {
+    let mut lines = String::new();
+    for part in vm_parts(parts)? {
+        for case in (part.cases)() {
+            let rows = (part.rows)(&case).with_context(|| format!("no rows of {}", case.name))?;
+            let seconds = runner::ended_after(&case).as_secs();
+            let line = json!({ "case": case.name, "seconds": seconds, "table": part.name, "rows": rows });
+            lines.push_str(&format!("{line}\n"));
+        }
     }
-    Ok(chosen)
+    Ok(lines)
 }
 
 /// With those that only another case or only a guest runs.

@@ -7,10 +7,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
+use crate::apt::Apt;
 use crate::command::{cargo, is_root, must, root, step};
 use crate::ebpf::DISTRIBUTION_RUSTC;
+use crate::quietly::quiet;
 use crate::setup::{self, program_exists};
 
 /// What is built for.
@@ -108,29 +110,14 @@ fn library() -> Result<Library> {
 /// Downloads a package with lists of its own, so that nothing of the host's changes, and unpacks it.
 fn fetch(package: &str, place: &Path) -> Result<()> {
     println!("→ unpacking {package} below {}", place.display());
-    let work = place.with_extension("download");
-    for directory in ["lists/partial", "cache/archives/partial", "packages"] {
-        std::fs::create_dir_all(work.join(directory))?;
-    }
     let own = said(Command::new("dpkg").arg("--print-architecture"))?;
-    let options = [
-        format!("Dir::State::Lists={}", work.join("lists").display()),
-        format!("Dir::Cache={}", work.join("cache").display()),
-        format!("APT::Architectures::={own}"),
-        format!("APT::Architectures::={ARCHITECTURE}"),
-        "APT::Sandbox::User=root".to_owned(),
-        "Acquire::Languages=none".to_owned(),
-        "APT::Update::Post-Invoke-Success::=".to_owned(),
-    ];
-    let apt = |arguments: &[&str]| {
-        let mut apt = Command::new("apt-get");
-        apt.current_dir(work.join("packages")).arg("--quiet").stdin(Stdio::null());
-        apt.args(options.iter().flat_map(|option| ["-o", option.as_str()])).args(arguments);
-        must(&mut apt)
-    };
-    apt(&["update"])?;
-    apt(&["download", package])?;
-    let file = std::fs::read_dir(work.join("packages"))?
+    let architectures = [own.as_str(), ARCHITECTURE].map(|name| format!("APT::Architectures::={name}"));
+    let apt = Apt::in_folder(&place.with_extension("download"), architectures)?;
+    let packages = apt.folder().join("packages");
+    std::fs::create_dir_all(&packages)?;
+    quiet(apt.program("apt-get").arg("update"))?;
+    quiet(apt.program("apt-get").current_dir(&packages).args(["download", package]))?;
+    let file = std::fs::read_dir(&packages)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
         .context("apt-get has downloaded nothing")?;
@@ -155,12 +142,7 @@ fn try_out(binary: &Path) -> Result<()> {
 
 /// What a program prints, without the end of the line.
 fn said(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("failed to run {name}"))?;
-    if !output.status.success() {
-        bail!("{name} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    Ok(quiet(command)?.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -170,12 +152,5 @@ mod tests {
     #[test]
     fn flags_are_those_of_the_target_alone() {
         assert_eq!(variable("RUSTFLAGS"), "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS");
-    }
-
-    #[test]
-    fn a_program_that_fails_is_an_error_with_its_words() {
-        let error = said(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err().to_string();
-        assert!(error.contains("why") && error.contains('3'), "{error}");
-        assert_eq!(said(Command::new("echo").arg("x")).unwrap(), "x");
     }
 }

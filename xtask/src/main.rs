@@ -6,12 +6,16 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod agent;
+mod apt;
 mod bench;
+mod built;
 mod ci;
 mod command;
+mod coverage;
 mod cross;
 mod ebpf;
 mod fuzz;
+mod quietly;
 mod scale;
 mod setup;
 mod shows;
@@ -64,6 +68,8 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Measure which lines of the deciding and decoding code unit tests run; fails where these are too few
+    Coverage,
     /// The project's own lints: layers, sizes, headings, kernel references
     Tidy,
     /// Run the integration tests, or a command, in guests with distributions' kernels (as root)
@@ -73,6 +79,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(end) = coverage::compile() {
+        return end;
+    }
     let result = match Cli::parse().task {
         Task::Setup => setup::run(),
         Task::Build { release: true } => agent::build(agent::Profile::Release).map(drop),
@@ -84,6 +93,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Object => ebpf::build(&command::root()).map(drop),
         Task::Cross { release } => cross::run(release).map(drop),
+        Task::Coverage => coverage::run(),
         Task::Tidy => tidy::run(),
         Task::Vm(args) => vm::run(&args),
         Task::Ci => ci::run(),

@@ -17,7 +17,6 @@ mod pool;
 mod qemu;
 mod report;
 mod root;
-mod run;
 mod suite;
 mod table;
 
@@ -35,6 +34,7 @@ use guest::{Bench, Ending, Job};
 use kernel::Kernel;
 pub(crate) use kernels::Series;
 use qemu::Machine;
+use suite::Wish;
 
 /// Process 1 is built for this target, so that its flags do not rebuild anything else.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -45,10 +45,15 @@ pub(crate) struct VmArgs {
     /// Only this kernel (5.10, 6.1, 6.12, 6.18, 7.3); repeat for several
     #[arg(long = "kernel", short = 'k', value_parser = series)]
     kernels: Vec<&'static Series>,
-    /// Only cases whose name contains this
+    /// Only parts whose name contains this (programs and kinds of I/O, faults::local_file_systems, faults::fuse,
+    /// faults::nfs, faults::smb, kernel_counts, swap, cases), or else only cases whose name does; the part `cases`,
+    /// all other tests, runs only when it is asked for
     #[arg(long, conflicts_with = "command")]
     filter: Option<String>,
-    /// Only this family of hooks, for every part
+    /// Only rows of the table whose name contains this; several with semicolons between
+    #[arg(long, conflicts_with = "command")]
+    row: Option<String>,
+    /// Only this family of hooks, for every part; kept in the table where the part has it
     #[arg(long, value_enum)]
     family: Option<Family>,
     /// How many guests run at a time
@@ -126,6 +131,7 @@ fn run_command(args: &VmArgs) -> Result<()> {
         environment: vec![("MOUNTIE_BIN".to_owned(), "/host/mountie".to_owned())],
         modules: args.modules.clone(),
         deadline: Duration::from_secs(args.timeout),
+        silence: Duration::from_secs(args.timeout),
     };
     let (kernels, bench) = prepare(args, &chosen, share, chosen.len() == 1)?;
     let tasks: Vec<_> = kernels.iter().map(|kernel| (kernel, &job)).collect();
@@ -140,7 +146,9 @@ fn run_command(args: &VmArgs) -> Result<()> {
             if !bench.live {
                 print!("── {}\n{}", kernel.name, outcome.output);
             }
-            if let Ending::TimedOut(console) | Ending::Died(console) = &outcome.ending {
+            if let Ending::TimedOut(console) | Ending::Silent(console) | Ending::Died(console) =
+                &outcome.ending
+            {
                 eprintln!("── {}: the end of its console\n{console}", kernel.name);
             }
             eprintln!("── {}: {how}, {:.1} s", kernel.name, outcome.took.as_secs_f64());
@@ -155,23 +163,27 @@ fn run_command(args: &VmArgs) -> Result<()> {
 
 fn run_suite(args: &VmArgs) -> Result<()> {
     setup::run()?;
-    let binaries = cache::folder().join("binaries");
+    let binaries = guest::binaries();
     suite::build(&binaries)?;
-    let planned = suite::plan(&binaries, args.family, args.filter.as_deref())?;
+    let wish = Wish { family: args.family, filter: args.filter.as_deref(), row: args.row.as_deref() };
+    let planned = suite::plan(&binaries, &wish)?;
     if planned.is_empty() {
-        bail!("no case has {} in its name", args.filter.as_deref().unwrap_or_default());
+        bail!("no part, case or row has such a name");
     }
-    let (kernels, bench) = prepare(args, &chosen(args), binaries, false)?;
+    let known = suite::rows(&binaries)?;
+    let (kernels, bench) = prepare(args, &chosen(args), binaries.clone(), false)?;
     let tasks: Vec<_> =
         planned.iter().flat_map(|planned| kernels.iter().map(move |kernel| (kernel, planned))).collect();
-    let is_full = args.kernels.is_empty() && args.filter.is_none() && args.family.is_none();
-    let mut report = report::Report::new(&kernels, is_full.then(|| workspace().join(report::FILE)));
+    let anew =
+        args.kernels.is_empty() && args.family.is_none() && (&args.filter, &args.row) == (&None, &None);
+    let mut report = report::Report::new(workspace().join(report::FILE), known, anew)?;
     pool::run(
         args.jobs,
         &tasks,
         |(kernel, planned)| bench.run(kernel, &planned.job),
         |(kernel, planned), outcome| report.take(kernel, planned, &outcome?),
     )?;
+    cache::clear(&binaries)?;
     report.finish()
 }
 

@@ -5,11 +5,28 @@
 /// kernel: `LPM_DATA_SIZE_MAX`, kernel/bpf/lpm_trie.c, since 4.11.
 pub const NAME_BYTES: usize = 256;
 
+/// Stands for every root that the agent has not named. Anybody can bind a thousand directories of his own; a counter
+/// for each of them would fill the map.
+pub const OTHER_ROOT: u64 = u64::MAX;
+
+/// A root that counts by itself.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct RootKey {
+    /// Inode number of the mount's root, or what stands for it.
+    pub root_ino: u64,
+    /// `s_dev` of the superblock, in the kernel's encoding.
+    pub s_dev: u32,
+    /// Always zero.
+    pub reserved: u32,
+}
+
 /// What one counter counts.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CounterKey {
-    /// Inode number of the mount's root; 0 when the hook knows only the superblock.
+    /// Inode number of the mount's root; 0 when the hook knows only the superblock, [`OTHER_ROOT`] for a root that
+    /// the agent has not named.
     pub root_ino: u64,
     /// `s_dev` of the superblock, in the kernel's encoding.
     pub s_dev: u32,

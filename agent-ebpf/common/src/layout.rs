@@ -3,20 +3,21 @@
 
 use core::mem::{offset_of, size_of};
 
-use crate::key::{CounterKey, CounterValue, NameValue, NameWindow};
+use crate::key::{CounterKey, CounterValue, NameValue, NameWindow, RootKey};
 use crate::record::{BlockedRecord, ErrorRecord, Header, NameRecord, Who};
 use crate::settings::{Filter, LowerDevice, ModuleOffsets, Offsets, SyscallRow};
 
 const _: () = assert!(size_of::<CounterKey>() == 16);
 const _: () = assert!(offset_of!(CounterKey, op) == 14);
 const _: () = assert!(size_of::<CounterValue>() == 24);
+const _: () = assert!(size_of::<RootKey>() == 16);
 const _: () = assert!(size_of::<NameValue>() == 16);
 const _: () = assert!(size_of::<NameWindow>() == 24);
 const _: () = assert!(size_of::<SyscallRow>() == 8);
 const _: () = assert!(size_of::<Filter>() == 56);
 const _: () = assert!(size_of::<Offsets>() == 81 * 4);
 const _: () = assert!(size_of::<ModuleOffsets>() == 12 * 4);
-const _: () = assert!(size_of::<LowerDevice>() == 8 * 4);
+const _: () = assert!(size_of::<LowerDevice>() == 32 * 4);
 
 const _: () = assert!(size_of::<Header>() == 16);
 const _: () = assert!(size_of::<Who>() == 40);

@@ -7,6 +7,8 @@
 pub const COUNTERS: &str = "COUNTERS";
 /// Tracked superblocks: hash of `s_dev` to flags.
 pub const TRACKED: &str = "TRACKED";
+/// Roots that count by themselves: hash of `RootKey` to nothing that matters.
+pub const ROOTS: &str = "ROOTS";
 /// Mount points: trie of names to `NameValue`.
 pub const NAMES: &str = "NAMES";
 /// System calls: array of `SyscallRow`.

@@ -1,6 +1,6 @@
 //! Which types may be copied to and from map memory as bytes.
 
-use crate::key::{CounterKey, CounterValue, NameValue, NameWindow};
+use crate::key::{CounterKey, CounterValue, NameValue, NameWindow, RootKey};
 use crate::settings::{Filter, LowerDevice, ModuleOffsets, Offsets, SyscallRow};
 
 macro_rules! plain_bytes {
@@ -15,6 +15,7 @@ plain_bytes!(
     CounterValue,
     NameValue,
     NameWindow,
+    RootKey,
     SyscallRow,
     Filter,
     Offsets,

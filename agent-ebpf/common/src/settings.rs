@@ -13,6 +13,8 @@ pub const SCRATCH_ROWS: u32 = 16;
 pub const ERRNO_WORDS: usize = 3;
 /// Rows of the table of system calls. The highest number so far is about 470.
 pub const SYSCALL_ROWS: u32 = 512;
+/// Most counters: kinds of failures, each on a root of a superblock.
+pub const MAX_COUNTERS: u32 = 8192;
 /// Most superblocks that can be tracked: the size of the map.
 pub const MAX_TRACKED: u32 = 8192;
 /// Most mount points in the trie.
@@ -259,10 +261,10 @@ pub struct ModuleOffsets {
 /// Rows of the table of io_uring operations. The highest number so far is about 65.
 pub const IO_ROWS: u32 = 128;
 /// Most devices below tracked superblocks: disks, partitions, and what is stacked between.
-pub const MAX_LOWER: u32 = 8192;
+pub const MAX_LOWER: u32 = 4096;
 /// Most superblocks that one lower device counts for. A disk with more tracked volumes on it counts for the first
 /// ones; the others are seen by their own failing calls.
-pub const LOWER_SUPERBLOCKS: usize = 8;
+pub const LOWER_SUPERBLOCKS: usize = 32;
 
 /// The superblocks on top of a device, unused places 0.
 #[repr(C)]

@@ -18,6 +18,8 @@ const OPERATION_BITS: u32 = 0xff;
 /// kernel: `MINORBITS`, include/linux/kdev_t.h.
 const MINOR_BITS: u32 = 20;
 
+/// Says less than the other: nothing of requests that ask for quiet, and nothing of a disk that is gone.
+///
 /// kernel: tracepoint `block_rq_error(request, status, bytes)`, include/trace/events/block.h, since 5.18.
 #[raw_tracepoint(tracepoint = "block_rq_error")]
 pub fn block_rq_error(ctx: RawTracePointContext) -> i32 {
@@ -45,12 +47,14 @@ fn failed(request: Address, error: i32) -> Option<()> {
     if read::<u32>(request, offset!(request_cmd_flags))? & OPERATION_BITS >= FIRST_PASSTHROUGH {
         return None;
     }
-    let device = device(request)?;
+    // Without a piece it is a flush of the block layer's own. Whoever asked for it has a request that fails as well.
+    let bio = follow(request, offset!(request_bio))?;
+    let device = device(request, bio)?;
     if count::tracked(device).is_some() {
         count::add_report(device, errno, op::DEVICE);
     }
-    // SAFETY: the row is copied at once; one that is replaced meanwhile is the old or the new.
-    let above = unsafe { LOWER.get(&device) }.copied()?;
+    // SAFETY: integers only; a row that is replaced meanwhile is the old or the new, or some of both.
+    let above = unsafe { LOWER.get(&device) }?;
     for index in 0..LOWER_SUPERBLOCKS {
         let superblock = above.superblocks[index];
         if superblock != 0 && count::tracked(superblock).is_some() {
@@ -89,17 +93,14 @@ fn of_status(status: u32) -> u16 {
     }
 }
 
-/// Number of the partition of the request's first piece; of its disk, where it has none (flushes). Before 5.12: the
-/// whole disk, whose partitions all lie above it.
+/// Number of the partition of the request's first piece. Before 5.12: of the whole disk, whose partitions all lie
+/// above it.
 #[inline(always)]
-fn device(request: Address) -> Option<u32> {
+fn device(request: Address, bio: Address) -> Option<u32> {
     if offset!(bio_bi_bdev) == 0 {
         return disk(request);
     }
-    match follow(request, offset!(request_bio)).and_then(|bio| follow(bio, offset!(bio_bi_bdev))) {
-        Some(device) => read(device, offset!(block_device_bd_dev)),
-        None => disk(request),
-    }
+    read(follow(bio, offset!(bio_bi_bdev))?, offset!(block_device_bd_dev))
 }
 
 #[inline(always)]

@@ -78,7 +78,7 @@ fn look(task: Address, regs: Address, record: &mut BlockedRecord) -> Option<()> 
     record.syscall = read::<u32>(regs, offset!(regs_number))?;
     let row = *SYSCALLS.get(record.syscall)?;
     // Waiting in `flock` or `ioctl` is normal.
-    if row.kind == kind::NONE || row.op == op::OTHER || task::is_compat(task) || task::is_agents(task) {
+    if row.kind == kind::NONE || row.op == op::OTHER || task::is_compat(task) || task::is_agent(task) {
         return None;
     }
     match row.kind {

@@ -4,7 +4,9 @@
 //! and file systems on top of others.
 //!
 //! Not seen: what `sys_exit` does not see, but for reads and writes of 32-bit programs and `msync`; and a call
-//! that ends while the same program is preempted on the same processor: the kernel skips it there.
+//! that ends while the same program is preempted on the same processor: the kernel skips it there, and counts
+//! that. (Without preemption inside the program the task would be preempted where that ends: `bpf_preempt_enable`
+//! is still inside, and the kernel skips as much.)
 
 use agent_common::settings::{kind, op};
 use aya_ebpf::macros::fexit;

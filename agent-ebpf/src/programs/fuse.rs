@@ -12,11 +12,15 @@ use crate::{count, task};
 
 /// kernel: `FUSE_READ`, include/uapi/linux/fuse.h, since 2.6.14.
 const READ: u32 = 15;
+/// Answered with ENXIO at the end of data, as a matter of course. kernel: `FUSE_LSEEK`, include/uapi/linux/fuse.h,
+/// since 4.5.
+const LSEEK: u32 = 46;
 /// Nobody waits for it. kernel: `FR_BACKGROUND`, fs/fuse/fuse_i.h, bit 2 since 4.2.
 const BACKGROUND: u64 = 1 << 2;
 /// The daemon is gone.
 const ENOTCONN: u16 = 107;
-/// Superblocks that one connection may have: the mount itself and a few submounts.
+/// Superblocks that one connection may have: the mount itself and a few submounts. The end of a connection with
+/// more is told for these alone; the next probe of the others meets it.
 const MOUNTS: u32 = 4;
 
 /// Runs on the daemon's task, so whose request it was is read off the queue of waiters.
@@ -57,15 +61,19 @@ fn ended(request: Address) -> Option<()> {
         return None;
     }
     let errno = calls::counted_errno(i64::from(error)).filter(|errno| is_hard(*errno))?;
+    let operation: u32 = read(request, offsets.fuse_req_opcode)?;
+    if operation == LSEEK {
+        return None;
+    }
     let waiter = waiter(request.wrapping_add(u64::from(offsets.fuse_req_waitq)));
     match waiter {
-        Some(task) if task::is_agents(task) => return None,
+        Some(task) if task::is_agent(task) => return None,
         Some(_) => {}
         // An answer that came before the caller had begun to wait: whose it was is not known, and it may be the
         // agent's. The caller gets the error from its own call.
         None if read::<u64>(request, offsets.fuse_req_flags)? & BACKGROUND == 0 => return None,
         // Reading ahead: whoever wants the data asks again, waits, and is counted then.
-        None if read::<u32>(request, offsets.fuse_req_opcode)? == READ => return None,
+        None if operation == READ => return None,
         None => {}
     }
     let mount = if offsets.fuse_through_chan == 1 {

@@ -8,12 +8,17 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
+use crate::engine::causes::Below;
+use crate::engine::incidents::Incidents;
 use crate::engine::probing::Probing;
 use crate::engine::repair::{Repairs, Running};
 use crate::engine::settling::Settling;
 use crate::engine::volume::Volume;
 use crate::health::evidence::Look;
+use crate::health::loss::Actor;
 use crate::id::{Generation, MountId, PlanId, ProbeId, SuperblockId, VolumeId};
+use crate::incident::{Daemon, Device, Incident, IncidentId, Moment};
+use crate::memory::Memory;
 use crate::observation::{Census, KernelErrors, PlanReport, ProbeReport, Unfinished};
 use crate::path::BytePath;
 use crate::policy::{Policy, Thresholds};
@@ -24,9 +29,13 @@ use crate::topology::MountTable;
 use crate::verdict::{HealthState, Reason};
 use crate::volume::Sentinel;
 
+mod acknowledge;
+mod causes;
 mod census;
+mod incidents;
 mod judging;
 mod kernel;
+mod memory;
 mod pace;
 mod probing;
 mod repair;
@@ -42,6 +51,8 @@ pub enum Input {
     Policy(Policy),
     /// Plans without an outcome: those of an earlier run before the first table, those that were lost at any time.
     Unfinished(Vec<Unfinished>),
+    /// What was remembered of an earlier run. Before the first table.
+    Remembered(Vec<Memory>),
     /// A new snapshot of the mount table.
     MountTable(MountTable),
     /// Errors met by others.
@@ -56,8 +67,23 @@ pub enum Input {
     PlanFinished(PlanReport),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
+    /// A person knows of the data that this volume has lost.
+    Acknowledge {
+        /// Which volume.
+        volume: VolumeId,
+        /// Who.
+        by: Actor,
+    },
+    /// Which devices lie below which superblocks, nearest first; replaces what was known.
+    Devices(BTreeMap<SuperblockId, Vec<Device>>),
+    /// Which processes serve which FUSE file systems. One that is not named any more stays known: when a daemon has
+    /// died is when it is asked for.
+    Daemons(BTreeMap<SuperblockId, Daemon>),
     /// Something happened to this superblock that says nothing by itself: its volumes are looked at now.
     Look(SuperblockId),
+    /// The number of this superblock belongs to another one by now: it was unmounted and mounted again, perhaps so
+    /// quickly that the table cannot tell the two apart. The old one was still there at that time.
+    Renewed(SuperblockId, Monotonic),
     /// The time that `next_deadline` named has come.
     Deadline,
 }
@@ -83,8 +109,32 @@ pub enum Output {
         /// Always [`Outcome::Interrupted`].
         outcome: Outcome,
     },
+    /// What became of an acknowledgement.
+    Acknowledged {
+        /// Of which volume.
+        volume: VolumeId,
+        /// Whether there was anything to acknowledge.
+        answer: AckAnswer,
+    },
+    /// An incident is told.
+    Incident(Moment, Incident),
+    /// The store keeps this, in the place of what it kept of that volume.
+    Remember(Memory),
+    /// The volume is none any more: the store forgets it.
+    Forget(VolumeId),
     /// Odd or notable, for the log.
     Note(Note),
+}
+
+/// What became of an acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AckAnswer {
+    /// It is acknowledged.
+    Done,
+    /// No loss is open.
+    Nothing,
+    /// There is no such volume.
+    NoSuchVolume,
 }
 
 /// One look at one volume.
@@ -125,7 +175,7 @@ pub struct Tracked {
     pub mountpoint: BytePath,
 }
 
-/// A change of condition.
+/// A change of condition, or what a person said about one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transition {
     /// Of which volume.
@@ -142,6 +192,10 @@ pub struct Transition {
     pub evidence_at: Option<Monotonic>,
     /// One sentence for people.
     pub message: String,
+    /// The incident that the volume was part of.
+    pub incident: Option<IncidentId>,
+    /// The person who acknowledged it; the state is the same before and after then.
+    pub by: Option<Actor>,
 }
 
 /// Odd or notable, for the log.
@@ -170,6 +224,13 @@ pub struct Engine {
     wanting: BTreeSet<VolumeId>,
     settling: Settling,
     settling_due: bool,
+    /// What an earlier run knew of volumes that have not been seen in this one.
+    remembered: BTreeMap<VolumeId, Memory>,
+    /// Until when it is kept; `None` before the first table.
+    remembered_until: Option<Monotonic>,
+    /// What lies below the volumes.
+    below: Below,
+    incidents: Incidents,
     tracked: Vec<Tracked>,
     /// A volume came, went, or moved: the kernel's side is told at once.
     track_changed: bool,
@@ -199,6 +260,10 @@ impl Engine {
             wanting: BTreeSet::new(),
             settling: Settling::default(),
             settling_due: false,
+            remembered: BTreeMap::new(),
+            remembered_until: None,
+            below: Below::default(),
+            incidents: Incidents::default(),
             tracked: Vec::new(),
             track_changed: false,
             track_learnt: false,
@@ -221,6 +286,7 @@ impl Engine {
         match input {
             Input::Policy(policy) => self.take_policy(policy, now, &mut outputs),
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
+            Input::Remembered(memories) => self.take_remembered(memories, now),
             Input::MountTable(table) => self.take_table(table, now, &mut outputs),
             Input::Kernel(errors) => self.take_errors(&errors, now),
             Input::Census(census) => self.take_census(census, now),
@@ -228,7 +294,11 @@ impl Engine {
             Input::ProbeReturned(id) => self.probe_returned(id, now),
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
+            Input::Acknowledge { volume, by } => self.acknowledge(volume, by, now, &mut outputs),
+            Input::Devices(devices) => self.take_devices(devices),
+            Input::Daemons(daemons) => self.take_daemons(daemons),
             Input::Look(superblock) => self.look_at(superblock, now),
+            Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
             Input::Deadline => {}
         }
         self.settle(now, &mut outputs);
@@ -238,6 +308,8 @@ impl Engine {
         }
         self.serve_waiting(now, &mut outputs);
         self.track(now, &mut outputs);
+        self.forget_unclaimed(now, &mut outputs);
+        self.incidents.tick(now, &mut outputs);
         outputs
     }
 
@@ -247,7 +319,8 @@ impl Engine {
         let volume = self.wakes.first().map(|(time, _)| *time);
         let settling = self.settling.next_due().filter(|due| *due > self.now);
         let track = self.track_not_before.filter(|_| self.track_learnt);
-        [volume, settling, track].into_iter().flatten().min()
+        let unclaimed = self.remembered_until.filter(|_| !self.remembered.is_empty());
+        [volume, settling, track, unclaimed, self.incidents.next_due()].into_iter().flatten().min()
     }
 
     /// What is known about every volume, by name: what exporters show.
@@ -300,12 +373,21 @@ impl Engine {
     fn process(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
         if self.forget(id, now) {
             self.track_changed = true;
+            self.incidents.recovered(id, now);
+            outputs.push(Output::Forget(id.clone()));
             return;
         }
         let Some(volume) = self.volumes.get_mut(id) else { return };
+        let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
+        volume.stand_behind(superblock.and_then(|superblock| self.probing.stuck_since(superblock)), now);
+        let first = outputs.len();
         outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
+        // Before the repair: that makes nothing sick, and nothing well.
+        self.correlate(id, now);
         self.consider_repair(id, now, outputs);
+        self.name_incident(outputs.iter_mut().skip(first));
         self.consider_probe(id, now, outputs);
+        self.remember(id, outputs);
         self.set_wake(id, now);
     }
 
@@ -335,12 +417,15 @@ impl Volume {
         let is_good = self.evidence.look == Look::Good;
         [
             self.probe_due(),
+            self.overdue_at(),
             repair,
             self.evidence.kernel.next_expiry(window),
             self.evidence.full.map(|at| at + window),
             self.evidence.waiting.map(|waiting| waiting.seen + window),
             self.evidence.good.filter(|_| is_good).map(|good| good.at + self.good_for()),
             self.settles_at(thresholds),
+            self.flaps_until(thresholds),
+            self.errors_until,
             self.hold_until,
             self.returned_until,
             self.gone_since.map(|since| since + thresholds.forget_after),

@@ -73,7 +73,27 @@ pub const COUNTED: &[ErrnoRow] = &[
     row(129, "EKEYREJECTED", ErrnoClass::Auth),
 ];
 
+impl ErrnoClass {
+    /// The class as a list of one.
+    #[must_use]
+    pub const fn alone(self) -> &'static [Self] {
+        match self {
+            Self::Stale => &[Self::Stale],
+            Self::IoError => &[Self::IoError],
+            Self::Disconnected => &[Self::Disconnected],
+            Self::HostDown => &[Self::HostDown],
+            Self::Auth => &[Self::Auth],
+            Self::Readonly => &[Self::Readonly],
+            Self::Full => &[Self::Full],
+            Self::Refused => &[Self::Refused],
+        }
+    }
+}
+
 impl Errno {
+    /// Stands for numbers outside the table that have no row of their own in a list of totals.
+    pub const OTHER: Self = Self(0);
+
     /// The row of a counted errno.
     #[must_use]
     pub fn row(self) -> Option<&'static ErrnoRow> {
@@ -97,6 +117,7 @@ impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.row(), self.0) {
             (Some(row), _) => f.write_str(row.name),
+            (None, 0) => f.write_str("other"),
             // Internal to the kernel, without a name in any C library.
             (None, 524) => f.write_str("ENOTSUPP (524)"),
             (None, number) => write!(f, "errno {number}"),

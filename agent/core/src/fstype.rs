@@ -3,7 +3,7 @@
 //! Discovery reads it to choose what is watched; the ladder reads it to choose how a volume is repaired.
 
 /// What stands behind a file-system type.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum FsClass {
     /// A server.
     Network,
@@ -20,6 +20,7 @@ pub enum FsClass {
     /// An interface of the kernel, or of a daemon that serves no storage.
     Pseudo,
     /// Not in the table.
+    #[default]
     Other,
 }
 

@@ -15,13 +15,17 @@
 //! * **Ties.** The strongest rule names the reason: sick before suspect, then the order of
 //!   [`crate::verdict::Reason::ALL`], then the order of the table of rules.
 //! * **Never stuck.** Every state but `Unknown` is left by a healthy verdict alone, `Quarantined` too: nobody has to
-//!   restart the agent after a repair by hand.
+//!   restart the agent after a repair by hand. Where the agent may not look, a fall that the mount table alone told of
+//!   ends with what the table says.
 //! * **Damping** slows repairs and belief, never sight: a volume that flaps is still seen to fall at once.
 
 use crate::verdict::{HealthState, Verdict};
 
+pub mod cause;
 pub mod claims;
 pub mod evidence;
+pub mod loss;
+pub mod meaning;
 pub mod message;
 pub mod rules;
 pub mod window;
@@ -46,6 +50,8 @@ pub enum Event {
     BudgetSpent,
     /// The operator changed the volume's specification: attempts are counted anew.
     BudgetRenewed,
+    /// What was wrong was the volume's place. That is right again, and the agent may not look further.
+    OutOfSight,
     /// Another mount is at the volume's place: nothing is known about it.
     Replaced,
     /// Only an automount trap is left: nothing to judge, and not a fault.
@@ -89,6 +95,8 @@ pub const fn step(state: HealthState, event: Event) -> HealthState {
         (S::Quarantined, E::Judged(V::Healthy | V::Suspect(_))) => S::Probation,
         (S::Quarantined, E::BudgetRenewed) => S::Degraded,
 
+        (S::Degraded | S::Recovering | S::Quarantined, E::OutOfSight) => S::Unknown,
+
         (S::Healthy, E::Idle) => S::Healthy,
         (S::Unknown | S::Suspect | S::Degraded | S::Recovering | S::Probation | S::Quarantined, E::Idle) => {
             S::Unknown
@@ -97,6 +105,7 @@ pub const fn step(state: HealthState, event: Event) -> HealthState {
         // Events that say nothing in this state.
         (S::Unknown | S::Healthy | S::Suspect, E::Settled | E::PlanStarted | E::PlanFailed) => state,
         (S::Unknown | S::Healthy | S::Suspect, E::BudgetSpent | E::BudgetRenewed) => state,
+        (S::Unknown | S::Healthy | S::Suspect | S::Probation, E::OutOfSight) => state,
         (S::Degraded, E::Settled | E::PlanFailed | E::BudgetRenewed) => state,
         (S::Recovering, E::Settled | E::PlanStarted | E::BudgetRenewed) => state,
         (S::Probation, E::PlanStarted | E::PlanFailed | E::BudgetSpent | E::BudgetRenewed) => state,

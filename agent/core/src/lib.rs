@@ -31,5 +31,7 @@ pub mod discovery;
 pub mod health;
 pub mod remediation;
 pub mod secret;
+pub mod incident;
+pub mod memory;
 pub mod status;
 pub mod engine;

@@ -213,6 +213,20 @@ pub enum ProbeStep {
     Write,
 }
 
+impl ProbeStep {
+    /// What it does, to follow "while" or to be followed by "failed".
+    #[must_use]
+    pub const fn doing(self) -> &'static str {
+        match self {
+            Self::Identity => "identifying the mount",
+            Self::Root => "asking for the attributes of the root",
+            Self::Sentinel => "reading the sentinel",
+            Self::Device => "reading a block of the device",
+            Self::Write => "writing a file of its own",
+        }
+    }
+}
+
 /// What one probe found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProbeResult {

@@ -59,14 +59,33 @@ impl fmt::Debug for BytePath {
     }
 }
 
-/// Bytes as text without loss: valid UTF-8 stays, except control characters and the backslash; those and
+/// Whether a character changes how the text around it is shown, or cannot be seen itself: control characters, the
+/// separators of lines and paragraphs, and the format characters by which one name can be made to look like another.
+#[must_use]
+pub fn is_deceptive(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Bytes as text without loss: valid UTF-8 stays, except the backslash and what deceives ([`is_deceptive`]); those and
 /// every other byte become `\xNN`. Two different byte strings never give the same text.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c == '\\' || c.is_control() {
+            if c == '\\' || is_deceptive(c) {
                 let mut utf8 = [0; 4];
                 escape_raw(&mut out, c.encode_utf8(&mut utf8).as_bytes());
             } else {
@@ -96,6 +115,19 @@ mod tests {
         assert_ne!(escape(b"caf\xe9"), escape(b"caf\\xe9"));
         assert_eq!(escape("/mnt/é x".as_bytes()), "/mnt/é x");
         assert_eq!(escape(b"a\nb"), "a\\x0ab");
+    }
+
+    #[test]
+    fn no_name_can_look_like_another() {
+        // `/mnt/exe.txt` to the eye, in both.
+        assert_eq!(escape("/mnt/\u{202e}txt.exe".as_bytes()), "/mnt/\\xe2\\x80\\xaetxt.exe");
+        assert_eq!(escape("a\u{200b}b\u{feff}".as_bytes()), "a\\xe2\\x80\\x8bb\\xef\\xbb\\xbf");
+        for c in ['\u{2066}', '\u{2069}', '\u{2028}', '\u{200e}', '\u{61c}', '\u{e0041}', '\u{85}'] {
+            assert!(is_deceptive(c), "{c:?}");
+        }
+        for c in ['é', '日', '\u{301}', '…', '→', '\u{fffd}', '😀'] {
+            assert!(!is_deceptive(c), "{c:?}");
+        }
     }
 
     #[test]

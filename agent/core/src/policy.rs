@@ -36,6 +36,9 @@ pub struct Thresholds {
     pub probation_max: Duration,
     /// Falls within this time count as flapping.
     pub flap_window: Duration,
+    /// Volumes that fall within this time of each other for one cause are one incident; those that are looked at
+    /// less often are given the time of two looks.
+    pub incident_window: Duration,
     /// The first pause between two attempts; doubles up to `backoff_max`.
     pub backoff: Duration,
     /// The longest pause between two attempts.
@@ -59,6 +62,7 @@ impl Default for Thresholds {
             probation: Duration::from_secs(2),
             probation_max: Duration::from_secs(300),
             flap_window: Duration::from_secs(600),
+            incident_window: Duration::from_secs(60),
             backoff: Duration::from_secs(1),
             backoff_max: Duration::from_secs(300),
             backoff_busy: Duration::from_secs(30),

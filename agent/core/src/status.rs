@@ -5,7 +5,9 @@ use core::time::Duration;
 
 use crate::errno::Errno;
 use crate::health::claims::Claims;
+use crate::health::loss::Loss;
 use crate::id::{SuperblockId, VolumeId};
+use crate::incident::IncidentId;
 use crate::observation::{BlockedTask, Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
@@ -38,15 +40,27 @@ pub struct VolumeStatus {
     pub errors: BTreeMap<(Errno, Op, Source), u64>,
     /// What the table and the file system itself say against the mount, since when.
     pub claims: Claims,
+    /// The rule that decided: its name, and what would end it. `None` when nothing speaks against the volume.
+    pub rule: Option<(&'static str, &'static str)>,
+    /// Dirty data that was lost on this mount, acknowledged or not.
+    pub loss: Option<Loss>,
+    /// Falls within the flap window.
+    pub falls: u32,
+    /// In probation: when it is believed, if nothing speaks against it until then.
+    pub settles_at: Option<Monotonic>,
+    /// The incident that it is part of.
+    pub incident: Option<IncidentId>,
     /// The last good probe.
     pub last_ok: Option<Monotonic>,
     /// The last answer of a probe: when it started, how long it took, what it found.
     pub last_probe: Option<(Monotonic, Duration, ProbeResult)>,
-    /// Since when a probe has not come back.
+    /// Since when a probe has not come back: its own, or one of another volume on the same superblock, which stands in
+    /// the way.
     pub stuck_since: Option<Monotonic>,
     /// Whether a probe is out now.
     pub probing: bool,
-    /// The last tasks that met an error, newest first, with errno and operation; at most 8.
+    /// The last tasks that met an error on this mount, newest first, with errno and operation; at most 8. Refusals are
+    /// none.
     pub culprits: Vec<(Monotonic, Errno, Op, Task)>,
     /// How many tasks waited on it at the last census.
     pub blocked_count: u64,

@@ -1,6 +1,7 @@
 //! What the evidence means, and what is exported of it.
 
 use alloc::{collections::BTreeSet, string::String};
+use core::time::Duration;
 
 use crate::time::Monotonic;
 
@@ -95,11 +96,13 @@ pub enum Advice {
     Slow,
     /// An automount trap with nothing mounted: not a fault.
     Idle,
+    /// Falls and recovers again and again: repair and belief are slowed, sight is not.
+    Flapping,
 }
 
 impl Advice {
     /// Every advice.
-    pub const ALL: [Self; 4] = [Self::Full, Self::Inaccessible, Self::Slow, Self::Idle];
+    pub const ALL: [Self; 5] = [Self::Full, Self::Inaccessible, Self::Slow, Self::Idle, Self::Flapping];
 
     /// The bounded label.
     #[must_use]
@@ -109,6 +112,7 @@ impl Advice {
             Self::Inaccessible => "inaccessible",
             Self::Slow => "slow",
             Self::Idle => "idle",
+            Self::Flapping => "flapping",
         }
     }
 }
@@ -188,8 +192,12 @@ pub struct Condition {
     pub state: HealthState,
     /// Why, unless healthy or unknown.
     pub reason: Option<Reason>,
-    /// Since when the state and the reason are what they are.
+    /// Since when the state and the reason are what they are, as far as this boot goes back.
     pub since: Monotonic,
+    /// The same on the wall clock, since the epoch, where it was before this boot.
+    pub since_wall: Option<Duration>,
+    /// It is what was known before the agent started: nothing has decided since then.
+    pub is_recalled: bool,
     /// One sentence for people: what was seen, by which rule, and what would clear it.
     pub message: String,
     /// What else is worth knowing.
@@ -205,7 +213,7 @@ mod tests {
         let reasons: BTreeSet<_> = Reason::ALL.into_iter().map(Reason::label).collect();
         let states: BTreeSet<_> = HealthState::ALL.into_iter().map(HealthState::label).collect();
         let advice: BTreeSet<_> = Advice::ALL.into_iter().map(Advice::label).collect();
-        assert_eq!((reasons.len(), states.len(), advice.len()), (13, 7, 4));
+        assert_eq!((reasons.len(), states.len(), advice.len()), (13, 7, 5));
         for reason in Reason::ALL {
             assert!(["DataLoss", "Degraded", "Inaccessible"].contains(&reason.kubernetes_status()));
         }

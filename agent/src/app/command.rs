@@ -1,7 +1,7 @@
 //! From a parsed command line to what it does.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use crate::cli::{Cli, Command, ReportOutput, StatusOutput};
@@ -44,10 +44,11 @@ pub fn run(cli: Cli) -> ExitCode {
             block_on(client::describe(&socket, &args.volume, args.output.into(), console))
         }
         Command::Probe(args) => block_on(client::probe(&socket, &args.volume, args.output.into(), console)),
+        Command::Ack(args) => block_on(client::ack(&socket, &args.volume, args.output.into(), console)),
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
-        Command::CheckConfig(_) => check_config(&sources),
+        Command::CheckConfig(_) => check_config(&sources, console),
         Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) | Command::Census(_) => {
-            agent(sources)
+            agent(sources, console)
         }
     }
 }
@@ -61,26 +62,29 @@ impl From<ReportOutput> for Output {
     }
 }
 
-fn check_config(sources: &Sources) -> ExitCode {
-    let (text, code) = config::check_config(sources);
-    if code == ExitCode::Ok {
-        print!("{text}");
-    } else {
-        eprint!("{text}");
+fn check_config(sources: &Sources, console: &mut Console<'_>) -> ExitCode {
+    match config::check_config(sources) {
+        Ok(text) => {
+            let printed = console.print(&text).map(|()| ExitCode::Ok);
+            console.end(printed)
+        }
+        Err(errors) => {
+            console.tell(&errors);
+            ExitCode::Usage
+        }
     }
-    code
 }
 
-fn agent(sources: Sources) -> ExitCode {
+fn agent(sources: Sources, console: &mut Console<'_>) -> ExitCode {
     let config = match Config::load(&sources) {
         Ok(config) => config,
         Err(errors) => {
-            eprintln!("{errors}");
+            console.tell(&errors);
             return ExitCode::Usage;
         }
     };
     if let Err(error) = telemetry::init(config.agent.log_format) {
-        eprintln!("error: {error}");
+        console.tell(&format_args!("error: {error}"));
         return ExitCode::Usage;
     }
     block_on(super::run(config, sources))
@@ -91,7 +95,7 @@ fn doctor(socket: &Path, sources: &Sources, output: Output, console: &mut Consol
     let config = match Config::load(sources) {
         Ok(config) => config,
         Err(errors) => {
-            eprintln!("{errors}");
+            console.tell(&errors);
             return ExitCode::Usage;
         }
     };
@@ -115,8 +119,43 @@ fn block_on(future: impl Future<Output = ExitCode>) -> ExitCode {
             code
         }
         Err(error) => {
-            eprintln!("error: cannot start the event loop: {error}");
+            // Nowhere to say it is no reason to panic.
+            let _ = writeln!(io::stderr(), "error: cannot start the event loop: {error}");
             ExitCode::Internal
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    /// A pipe whose reader has left.
+    struct Closed;
+
+    impl io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    #[test]
+    fn checking_a_configuration_for_a_reader_who_has_left_is_no_failure() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("mountie.toml");
+        let check = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let words = ["mountie", "check-config", "--config", file.to_str().unwrap()];
+            let sources = Cli::try_parse_from(words).unwrap().sources(Environment::default());
+            let (mut out, mut err) = (Closed, Closed);
+            check_config(&sources, &mut Console { out: &mut out, err: &mut err })
+        };
+        assert_eq!(check("[defaults]\ninterval = \"5s\"\n"), ExitCode::Ok);
+        assert_eq!(check("[nonsense]\n"), ExitCode::Usage);
     }
 }

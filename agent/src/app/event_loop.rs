@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::engine::{Engine, Input, Output, ProbeOrder};
+use agent_core::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, Transition};
+use agent_core::health::loss::Actor;
 use agent_core::id::VolumeId;
 use agent_core::observation::{PlanReport, Source, Unfinished};
 use agent_core::path::BytePath;
@@ -24,6 +25,7 @@ use tracing::{info, warn};
 use super::changes::{Changes, PULSE};
 use super::doubt::is_in_doubt;
 use super::facts::Facts;
+use super::ready::Ready;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
@@ -85,6 +87,7 @@ pub(super) struct EventLoop {
     answers: Vec<(Waiting, Option<VolumeStatus>)>,
     /// The first table was taken in.
     table_seen: bool,
+    ready: Ready,
     changes: Changes,
 }
 
@@ -125,7 +128,8 @@ impl EventLoop {
         let stage_root = policy.stage_root.clone();
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
-        let outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
+        let mut outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
+        outputs.extend(engine.handle(clock::now(), Input::Remembered(opened.memories)));
         let mut this = Self {
             engine,
             store: Arc::new(opened.store),
@@ -147,6 +151,7 @@ impl EventLoop {
             waiting: BTreeMap::new(),
             answers: Vec::new(),
             table_seen: false,
+            ready: Ready::default(),
             changes: Changes::none(),
         };
         this.carry_out(outputs);
@@ -213,10 +218,16 @@ impl EventLoop {
                     self.answer(&volume);
                 }
             }
+            Event::Command(Command::Acknowledge { volume, by, done }) => self.acknowledge(volume, by, done),
             Event::Deadline => self.feed(Input::Deadline),
             Event::Reload => self.read_configuration(),
             Event::Configuration(read) => self.take_configuration(*read),
-            Event::Pulse | Event::Gathered | Event::Closed | Event::End(_) => self.publish(),
+            Event::Pulse => {
+                self.publish();
+                // Also where nobody scrapes: what vanished must not stay in memory.
+                self.metrics.forget_vanished(&self.snapshots.borrow());
+            }
+            Event::Gathered | Event::Closed | Event::End(_) => self.publish(),
         }
     }
 
@@ -250,12 +261,18 @@ impl EventLoop {
                     self.feed(Input::Look(superblock));
                 }
             }
+            SensorEvent::Renewed(superblock, seen) => {
+                self.sources.renewed(superblock);
+                self.feed(Input::Renewed(superblock, seen));
+            }
             SensorEvent::Blocked(census) => {
                 for blocked in census.blocked.iter().flat_map(|on| &on.tasks) {
                     self.sources.ask_cgroup(blocked.task.cgroup);
                 }
                 self.feed(Input::Census(census));
             }
+            SensorEvent::Devices(devices) => self.feed(Input::Devices(devices)),
+            SensorEvent::Daemons(daemons) => self.feed(Input::Daemons(daemons)),
             SensorEvent::Cgroups(found) => {
                 if self.facts.name_cgroups(found) {
                     self.sources.forget_cgroups();
@@ -268,11 +285,31 @@ impl EventLoop {
                 self.facts.source(name, state);
             }
             SensorEvent::Program(status) => self.facts.program(status),
-            SensorEvent::Dropped { records, mount_events } => {
-                self.facts.records_dropped += records;
-                self.facts.mount_events_dropped += mount_events;
+            SensorEvent::Skipped { program, runs } => {
+                *self.facts.runs_skipped.entry(program).or_default() += runs;
             }
+            SensorEvent::Dropped(cause, count) => {
+                *self.facts.records_dropped.entry(cause).or_default() += count;
+            }
+            SensorEvent::MountEventsDropped(count) => self.facts.mount_events_dropped += count,
         }
+    }
+
+    /// The person is answered when it is on disk, or cannot be.
+    fn acknowledge(&mut self, volume: VolumeId, by: Actor, done: oneshot::Sender<(AckAnswer, bool)>) {
+        let outputs = self.engine.handle(clock::now(), Input::Acknowledge { volume, by });
+        let answer = outputs.iter().find_map(|output| match output {
+            Output::Acknowledged { answer, .. } => Some(*answer),
+            _ => None,
+        });
+        self.carry_out(outputs);
+        let store = Arc::clone(&self.store);
+        tokio::spawn(async move {
+            let answer = answer.unwrap_or(AckAnswer::NoSuchVolume);
+            let is_kept = answer == AckAnswer::Done && store.is_kept().await;
+            // Who stopped waiting needs no answer.
+            let _ = done.send((answer, is_kept));
+        });
     }
 
     fn feed(&mut self, input: Input) {
@@ -292,16 +329,38 @@ impl EventLoop {
                 Output::Transition(transition) => {
                     self.changes.is_urgent = true;
                     self.metrics.observe_transition(&transition);
+                    if self.is_damped(&transition) {
+                        self.metrics.suppressed(Suppression::Flapping);
+                    }
                     events::log_transition(&transition);
                 }
                 Output::Track(tracked) => self.sources.track(tracked),
                 Output::Note(note) => events::log_note(&note),
+                Output::Incident(moment, incident) => {
+                    self.changes.is_urgent = true;
+                    events::log_incident(moment, &incident);
+                }
+                Output::Remember(memory) => self.store.remember(memory),
+                Output::Forget(volume) => self.store.forget(volume),
+                // Whoever asked looks for it among the outputs.
+                Output::Acknowledged { .. } => {}
                 Output::Settled { plan, outcome } => {
                     let store = Arc::clone(&self.store);
                     tokio::spawn(async move { told(store.outcome(plan, &outcome).await) });
                 }
             }
         }
+    }
+
+    /// Whether a repair is due and waits because the volume falls again and again.
+    fn is_damped(&self, transition: &Transition) -> bool {
+        let is_fall = transition.to == HealthState::Degraded && !transition.from.is_sick();
+        let waits = |volume: VolumeStatus| {
+            volume.mode == Mode::Act
+                && volume.next_attempt.is_some()
+                && volume.condition.advice.contains(&Advice::Flapping)
+        };
+        is_fall && self.engine.volume(&transition.volume).is_some_and(waits)
     }
 
     fn probe(&self, order: ProbeOrder) {
@@ -358,6 +417,7 @@ impl EventLoop {
             Ok(config) => {
                 info!("Configuration was read again; [agent] and [kernel] take effect at the next start");
                 let stage_root = self.stage_root.clone();
+                self.facts.check_deadline = super::check_deadline(&config.policy);
                 self.feed(Input::Policy(super::permitted(Policy { stage_root, ..config.policy })));
             }
             Err(errors) => warn!(%errors, "The new configuration is wrong, continuing with the old one"),
@@ -382,19 +442,10 @@ impl EventLoop {
         self.facts.abandoned_workers = probes.abandoned;
         self.facts.persist_errors = self.store.failures();
         let volumes = self.engine.volumes();
-        // Being ready means that what is shown was looked at: a volume in any state but `unknown`, or one that
-        // nobody will look at.
-        let waits_for_a_look = |volume: &VolumeStatus| {
-            volume.condition.state == HealthState::Unknown
-                && volume.last_probe.is_none()
-                && volume.superblock.is_some()
-                && volume.mode != Mode::Off
-                && !volume.condition.advice.contains(&Advice::Idle)
-        };
-        let looked_at = !volumes.iter().any(waits_for_a_look);
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
-        let ready = self.table_seen && looked_at && self.sources.is_watching();
-        self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, ready)));
+        let has_started = self.table_seen && self.sources.is_watching();
+        let ready = self.ready.update(has_started, &volumes);
+        self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, self.engine.incidents(), ready)));
         // Who has left waits for nothing, also where the look never comes.
         self.waiting.retain(|_, waiting| {
             waiting.retain(|done| !done.is_closed());
@@ -411,6 +462,9 @@ impl EventLoop {
     /// of the agent's.
     async fn end(mut self) {
         self.plans.abort_all();
+        if !self.store.is_kept().await {
+            warn!("Not all that is known of volumes is on disk");
+        }
         self.pool.shutdown().await;
         self.sources.stop();
     }

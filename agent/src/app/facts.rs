@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use agent_core::incident::Incident;
 use agent_core::status::VolumeStatus;
 
 use crate::export::Snapshot;
-use crate::sensor::{ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
+use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
 use crate::sys::clock;
 
 /// Paths of cgroups that are kept, about.
@@ -21,11 +23,14 @@ pub(super) struct Facts {
     pub(super) cgroups: Arc<BTreeMap<u64, String>>,
     pub(super) scan: ScanStats,
     pub(super) bad_lines: u64,
-    pub(super) records_dropped: u64,
+    pub(super) runs_skipped: BTreeMap<&'static str, u64>,
+    pub(super) records_dropped: BTreeMap<LossCause, u64>,
     pub(super) mount_events_dropped: u64,
     pub(super) probes_inflight: usize,
     pub(super) abandoned_workers: usize,
     pub(super) persist_errors: u64,
+    /// How long a person waits for a look.
+    pub(super) check_deadline: Duration,
     /// Whether changes of sources are logged.
     log: bool,
 }
@@ -40,11 +45,13 @@ impl Facts {
             cgroups: Arc::default(),
             scan: ScanStats::default(),
             bad_lines: 0,
-            records_dropped: 0,
+            runs_skipped: BTreeMap::new(),
+            records_dropped: BTreeMap::new(),
             mount_events_dropped: 0,
             probes_inflight: 0,
             abandoned_workers: 0,
             persist_errors: 0,
+            check_deadline: Duration::ZERO,
             log: true,
         }
     }
@@ -112,21 +119,29 @@ impl Facts {
     }
 
     /// Everything, together with the volumes, as it is now.
-    pub(super) fn snapshot(&self, volumes: Vec<VolumeStatus>, ready: bool) -> Snapshot {
+    pub(super) fn snapshot(
+        &self,
+        volumes: Vec<VolumeStatus>,
+        incidents: Vec<Incident>,
+        ready: bool,
+    ) -> Snapshot {
         Snapshot {
             at: clock::now(),
             wall: clock::wall(),
             volumes,
+            incidents,
             sources: self.sources.clone(),
             programs: self.programs.clone(),
             cgroups: Arc::clone(&self.cgroups),
             scan: self.scan,
             bad_lines: self.bad_lines,
-            records_dropped: self.records_dropped,
+            runs_skipped: self.runs_skipped.clone(),
+            records_dropped: self.records_dropped.clone(),
             mount_events_dropped: self.mount_events_dropped,
             probes_inflight: self.probes_inflight,
             abandoned_workers: self.abandoned_workers,
             persist_errors: self.persist_errors,
+            check_deadline: self.check_deadline,
             ready,
         }
     }

@@ -1,8 +1,10 @@
-//! Which mounts have a mark for the errors of their file system, which were refused one, and when to ask again.
+//! Which superblocks have a mark for their errors, through which mount, which were refused one, and when to ask again.
 //!
-//! A mark dies with its superblock, so every new mount gets its own. A refusal that another try cannot change is
-//! final; any other is tried again, at growing pauses and a bounded number of times: a mount that hangs for an
-//! hour must not cost a child every few seconds, and one that was busy at the first try must not stay without.
+//! A mark belongs to the superblock: of the mounts that show it one is asked for, another only where that one was
+//! refused for good or is gone. A mark dies with its superblock, so where a mount is new it is set anew. A refusal
+//! that another try cannot change is final for its mount; any other is tried again, at growing pauses and a bounded
+//! number of times: a mount that hangs for an hour must not cost a child every few seconds, and one that was busy at
+//! the first try must not stay without.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,6 +35,7 @@ struct Mark {
     attempts: u32,
     /// When it is to be asked for again. `None`: it is asked for now, it is set, or it is given up.
     again: Option<Monotonic>,
+    is_given_up: bool,
 }
 
 /// All of them.
@@ -51,9 +54,27 @@ impl Marks {
         gone
     }
 
-    /// Whether a mark is to be asked for now. The caller does it.
-    pub(super) fn ask(&mut self, key: MarkKey, now: Monotonic) -> bool {
-        let mark = self.known.entry(key).or_insert(Mark { attempts: 0, again: Some(now) });
+    /// Forgets the marks of a superblock: another one has its number.
+    pub(super) fn renew(&mut self, superblock: SuperblockId) {
+        self.known.retain(|key, _| key.0 != superblock);
+    }
+
+    /// Through which of the mounts that show one superblock a mark is to be asked for now, if through any. The caller
+    /// does it.
+    pub(super) fn ask_one(
+        &mut self,
+        mounts: impl Iterator<Item = MarkKey> + Clone,
+        now: Monotonic,
+    ) -> Option<MarkKey> {
+        let known = |key: &MarkKey| self.known.get(key);
+        let chosen = mounts.clone().find(|key| known(key).is_some_and(|mark| !mark.is_given_up));
+        let key = chosen.or_else(|| mounts.clone().find(|key| known(key).is_none()))?;
+        self.ask(key, now).then_some(key)
+    }
+
+    fn ask(&mut self, key: MarkKey, now: Monotonic) -> bool {
+        let new = Mark { attempts: 0, again: Some(now), is_given_up: false };
+        let mark = self.known.entry(key).or_insert(new);
         if mark.again.is_none_or(|again| again > now) {
             return false;
         }
@@ -69,6 +90,7 @@ impl Marks {
             let doublings = mark.attempts.saturating_sub(1);
             mark.again = Some(now + PAUSE.saturating_mul(1 << doublings));
         }
+        mark.is_given_up = mark.again.is_none();
         mark.again
     }
 
@@ -118,6 +140,40 @@ mod tests {
         let other = (KEY.0, KEY.1, Some(2));
         assert!(marks.ask(other, at(0)));
         assert_eq!(marks.refused(other, &refused(MarkStep::Open, 5), at(0)), Some(at(5)));
+    }
+
+    #[test]
+    fn a_superblock_that_was_renewed_unseen_by_the_table_gets_a_new_mark() {
+        let other = (SuperblockId { major: 7, minor: 2 }, KEY.1, None);
+        let mut marks = Marks::default();
+        assert!(marks.ask(KEY, at(0)) && marks.ask(other, at(0)));
+        marks.renew(KEY.0);
+        assert!(marks.ask(KEY, at(1)) && !marks.ask(other, at(1)));
+    }
+
+    #[test]
+    fn of_the_mounts_that_show_a_superblock_one_is_asked_for() {
+        use crate::sensor::fanotify::MarkStep;
+        let binds: Vec<MarkKey> = (30..33).map(|id| (KEY.0, MountId(id), Some(u64::from(id)))).collect();
+        let mut marks = Marks::default();
+        let ask = |marks: &mut Marks, of: &[MarkKey], seconds| {
+            marks.ask_one(of.iter().copied(), at(seconds)).map(|key| key.1.0)
+        };
+        assert_eq!(ask(&mut marks, &binds, 0), Some(30));
+        assert_eq!(ask(&mut marks, &binds, 0), None, "it is under way");
+        marks.refused(binds[0], &MarkRefused::Busy, at(0));
+        assert_eq!(ask(&mut marks, &binds, 4), None, "the pause is the superblock's");
+        assert_eq!(ask(&mut marks, &binds, 5), Some(30));
+        // A subvolume cannot be marked, the mount of the whole file system can.
+        let subvolume = MarkRefused::Refused { step: MarkStep::Mark, errno: agent_core::errno::Errno(18) };
+        marks.refused(binds[0], &subvolume, at(5));
+        assert_eq!(ask(&mut marks, &binds, 5), Some(31));
+        assert_eq!(ask(&mut marks, &binds, 6), None, "it is set");
+        // The one through which it was set is gone: a superblock of the same number may be another.
+        marks.keep(&[binds[0], binds[2]].into());
+        assert_eq!(ask(&mut marks, &[binds[0], binds[2]], 7), Some(32));
+        marks.refused(binds[2], &subvolume, at(7));
+        assert_eq!(ask(&mut marks, &[binds[0], binds[2]], 8), None);
     }
 
     #[test]

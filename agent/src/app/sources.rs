@@ -141,6 +141,12 @@ impl Sources {
         self.tell_all();
     }
 
+    /// Another superblock has this number: what was attached to the old one is gone with it.
+    pub(super) fn renewed(&mut self, superblock: SuperblockId) {
+        self.marked.renew(superblock);
+        self.tell_all();
+    }
+
     /// Takes in a new set of what is tracked.
     pub(super) fn track(&mut self, tracked: Vec<Tracked>) {
         self.tracked = tracked;
@@ -201,8 +207,7 @@ impl Sources {
         }
     }
 
-    /// Asks for the errors of every tracked file system that may report some. A mark dies with its superblock, so
-    /// each new mount gets its own.
+    /// Asks for the errors of every tracked superblock that may report some, through one of its mounts.
     fn mark(&mut self, tracked: &[Arc<Mount>]) {
         let Some(fs_errors) = &self.fs_errors else { return };
         let current = self.table.mounts().iter().map(|mount| key_of(mount)).collect();
@@ -210,11 +215,17 @@ impl Sources {
             fs_errors.forget(superblock);
         }
         let now = clock::now();
+        let mut superblocks: BTreeMap<SuperblockId, Vec<&Arc<Mount>>> = BTreeMap::new();
         for mount in tracked.iter().filter(|mount| may_report(&mount.fstype)) {
-            let key = key_of(mount);
-            if !self.marked.ask(key, now) {
+            superblocks.entry(mount.superblock).or_default().push(mount);
+        }
+        for mounts in superblocks.values() {
+            let asked = self.marked.ask_one(mounts.iter().map(|mount| key_of(mount)), now);
+            let Some((key, mount)) = asked
+                .and_then(|key| mounts.iter().find(|mount| key_of(mount) == key).map(|mount| (key, *mount)))
+            else {
                 continue;
-            }
+            };
             let (fs_errors, mount) = (fs_errors.clone(), Arc::clone(mount));
             self.marks.spawn(async move {
                 let result = fs_errors.mark(&mount, MARK_DEADLINE).await;
@@ -222,6 +233,13 @@ impl Sources {
             });
         }
         self.marked.drop_due(now);
+    }
+
+    /// A mount was refused a mark for good: another one of its superblock, if there is one, may not be.
+    fn mark_through_another(&mut self, superblock: SuperblockId) {
+        if self.tracked.iter().filter(|tracked| tracked.superblock == superblock).count() > 1 {
+            self.mark(&self.tracked_mounts());
+        }
     }
 
     /// The mounts of what is tracked. Goes through the whole table, so it is asked once for each.
@@ -303,6 +321,7 @@ impl Sources {
                     debug!(%mountpoint, error, "File-system errors cannot be asked for now, trying again later");
                 } else {
                     info!(%mountpoint, error, "File-system errors are not reported here, continuing without");
+                    self.mark_through_another(key.0);
                 }
             }
             Ended::Pause => self.mark(&self.tracked_mounts()),
@@ -340,9 +359,7 @@ impl Sources {
         if let Some(handle) = self.mountinfo.take() {
             handle.stop();
         }
-        if let Some(handle) = self.census.take() {
-            handle.stop();
-        }
+        drop(self.census.take());
         if let Some(handle) = self.ebpf.take() {
             handle.stop();
         }

@@ -14,11 +14,12 @@ Examples:
   mountie status -o json | jq .              the same for programs
   mountie describe models                    why is this volume degraded, and since when
   mountie probe models                       look at it now
+  mountie ack models                         I know that data was lost there
   mountie doctor                             what works on this host and what does not
 
 Exit codes:
   0   all is well
-  1   a volume is sick
+  1   a volume is sick; for ack: there was nothing to acknowledge
   64  wrong usage or configuration
   69  no sensor can run, or no agent answers
   70  a fault of the agent itself, or of what it stands on
@@ -50,7 +51,8 @@ Ends with 0 when every volume is well, 1 when one is sick, 69 when no agent answ
 
 pub(super) const DESCRIBE: &str = "\
 Show everything known about one volume: state, reason and since when, the last probes, errors the kernel \
-reported, what would be repaired and how.
+reported, by which rule it was judged and what would clear it, what fails together with it, what would be repaired \
+and how.
 
 Ends with 0 when it is well, 1 when it is sick, 64 when there is no such volume, 69 when no agent answers.";
 
@@ -59,6 +61,14 @@ Have the agent look at one volume now, and wait for the answer. A volume that ha
 deadline.
 
 Ends with 0 when it is well, 1 when it is sick, 64 when there is no such volume, 69 when no agent answers.";
+
+pub(super) const ACK: &str = "\
+Acknowledge that a volume has lost data: dirty pages that never reached storage (writeback_lost). Until somebody \
+does, or the volume is mounted anew, it stays degraded, because no later look can bring the data back. What is lost \
+after that is told anew. Who acknowledged it is an event, stands in the volume's history, and is shown with the loss as long as that mount lasts, also after a restart of the agent.
+
+For root and the agent's own user, over the agent's socket. Ends with 0 when it is acknowledged, 1 when there is \
+nothing to acknowledge, 64 when there is no such volume, 69 when no agent answers, 77 when you may not.";
 
 pub(super) const DOCTOR: &str = "\
 Find out what works on this host: privileges, mount namespace, kernel programs, fanotify. For each part that \

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::table::clean;
-use super::{ClientError, Console, Output, age, http, status};
+use super::{ClientError, Console, Output, age, http};
 use crate::exit_code::ExitCode;
 use crate::export::percent::PercentEncoded;
 use crate::export::timestamp::Timestamp;
@@ -26,11 +26,7 @@ async fn ask_and_print(
 ) -> Result<ExitCode, ClientError> {
     let path = format!("/api/v1/volumes/{}", PercentEncoded(volume));
     let (_, answer): (_, VolumeAnswer) = http::get_json(socket, &path, (http::WITHIN, &[])).await?;
-    let text = match output {
-        Output::Json => status::json(&answer),
-        Output::Table | Output::Wide => render(&answer),
-    };
-    console.print(&text)?;
+    console.show(&answer, output, render)?;
     Ok(if answer.volume.sick { ExitCode::FoundSick } else { ExitCode::Ok })
 }
 
@@ -68,6 +64,7 @@ fn render(answer: &VolumeAnswer) -> String {
     verdict(&mut page, volume);
     place(&mut page, volume);
     evidence(&mut page, volume);
+    judgement(&mut page, volume);
     repair(&mut page, volume);
     history(&mut page, volume);
     page.text
@@ -78,6 +75,9 @@ fn verdict(page: &mut Page, volume: &VolumeView) {
     let since = page.moment(volume.since);
     page.text.push_str(&clean(&format!("{} is {state} since {since}", volume.id)));
     page.text.push('\n');
+    if volume.recalled {
+        page.line("This is what was known before the agent started; no look has decided anything since.");
+    }
     page.line(&volume.message);
     if let Some(meaning) = volume.reason.as_deref().and_then(meaning::of_reason) {
         page.line(meaning);
@@ -121,7 +121,7 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
     for (number, claim) in volume.claims.iter().enumerate() {
         let since = page.moment(claim.since);
         let errors = if claim.count > 0 {
-            format!(" ({} until {})", claim.count, claim.last.time_of_day())
+            format!(" ({} until {})", claim.count, page.moment(claim.last))
         } else {
             String::new()
         };
@@ -138,12 +138,52 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
     }
     for (number, culprit) in volume.culprits.iter().enumerate() {
         let name = if number == 0 { "met by" } else { "" };
-        let (process, at) = (format!("{} (process {})", culprit.comm, culprit.pid), culprit.at.time_of_day());
+        let process = format!("{} (process {})", culprit.comm, culprit.pid);
+        let at = page.moment(culprit.at);
         let line = format!("{process}, {} on {}, {at}", culprit.errno, culprit.op);
         page.pair(name, &line);
         whereabouts(page, culprit.cgroup.as_deref(), culprit.mount_namespace);
     }
     waiting(page, volume);
+}
+
+/// Why it is judged as it is: rule, incident, losses, damping.
+fn judgement(page: &mut Page, volume: &VolumeView) {
+    page.heading("Judgement");
+    page.pair("rule", volume.rule.as_deref().unwrap_or("none: nothing speaks against it"));
+    if let Some(clears) = &volume.cleared_by {
+        page.pair("cleared by", clears);
+    }
+    if let Some(incident) = &volume.incident {
+        let began = page.moment(incident.began);
+        let what =
+            format!("{}: {} volumes of {} {}", incident.id, incident.size, incident.kind, incident.cause);
+        page.pair("incident", &format!("{what} fail together since {began}"));
+        page.pair("", &format!("with {}", incident.others.join(", ")));
+    }
+    if let Some(loss) = &volume.loss {
+        let at = page.moment(loss.at);
+        page.pair("data lost", &format!("{at}, with {}", loss.errno));
+        match (loss.acknowledged, &loss.by) {
+            (Some(at), by) => {
+                let by =
+                    by.as_ref().map(|by| format!(" by uid {} ({}, process {})", by.uid, by.comm, by.pid));
+                let at = page.moment(at);
+                page.pair("", &format!("acknowledged{}, {at}", by.unwrap_or_default()));
+            }
+            (None, _) => page.pair("", &format!("not acknowledged: mountie ack {}", quoted(&volume.id))),
+        }
+    }
+    if volume.falls > 1 {
+        page.pair(
+            "falls",
+            &format!("{} within the last ten minutes; repair and belief wait longer", volume.falls),
+        );
+    }
+    if let Some(time) = volume.settles_at {
+        let moment = page.moment(time);
+        page.pair("believed", &format!("not before {moment}, if looks stay good"));
+    }
 }
 
 /// Who waits, longest first.

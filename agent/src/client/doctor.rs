@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::table::Table;
-use super::{ClientError, Console, Output, http, status};
+use super::{ClientError, Console, Output, http};
 use crate::exit_code::ExitCode;
 use crate::export::view::doctor::{DoctorReport, ProgramView, ProgramWord, SourceWord};
 
@@ -23,11 +23,7 @@ pub fn show_local(report: &DoctorReport, output: Output, console: &mut Console<'
 }
 
 fn show(report: &DoctorReport, output: Output, console: &mut Console<'_>) -> Result<ExitCode, ClientError> {
-    let text = match output {
-        Output::Json => status::json(report),
-        Output::Table | Output::Wide => render(report),
-    };
-    console.print(&text)?;
+    console.show(report, output, render)?;
     Ok(code(report))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -31,8 +31,13 @@ pub(crate) struct Answer {
 }
 
 /// Asks for a path, whatever the status.
+#[cfg(test)]
 pub(crate) async fn get(socket: &Path, path: &str, within: Duration) -> Result<Answer, ClientError> {
-    match timeout(within, exchange(socket, path)).await {
+    ask(socket, (Method::GET, path), within).await
+}
+
+async fn ask(socket: &Path, what: (Method, &str), within: Duration) -> Result<Answer, ClientError> {
+    match timeout(within, exchange(socket, what)).await {
         Ok(answer) => answer,
         Err(_) => Err(ClientError::TimedOut { socket: socket.to_owned(), seconds: within.as_secs() }),
     }
@@ -42,9 +47,18 @@ pub(crate) async fn get(socket: &Path, path: &str, within: Duration) -> Result<A
 pub(super) async fn get_json<T: DeserializeOwned>(
     socket: &Path,
     path: &str,
+    limits: (Duration, &[StatusCode]),
+) -> Result<(StatusCode, T), ClientError> {
+    ask_json(socket, (Method::GET, path), limits).await
+}
+
+/// The same with another method: what changes something.
+pub(super) async fn ask_json<T: DeserializeOwned>(
+    socket: &Path,
+    what: (Method, &str),
     (within, also): (Duration, &[StatusCode]),
 ) -> Result<(StatusCode, T), ClientError> {
-    let answer = get(socket, path, within).await?;
+    let answer = ask(socket, what, within).await?;
     let not_understood = |source| ClientError::NotUnderstood { socket: socket.to_owned(), source };
     if answer.status.is_success() || also.contains(&answer.status) {
         let value = serde_json::from_slice(&answer.body).map_err(not_understood)?;
@@ -54,7 +68,7 @@ pub(super) async fn get_json<T: DeserializeOwned>(
     Err(ClientError::Refused { status: answer.status.as_u16(), error: refused.error, known: refused.known })
 }
 
-async fn exchange(socket: &Path, path: &str) -> Result<Answer, ClientError> {
+async fn exchange(socket: &Path, (method, path): (Method, &str)) -> Result<Answer, ClientError> {
     let stream = UnixStream::connect(socket).await.map_err(|source| unreachable_agent(socket, source))?;
     let broken = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Broken {
         socket: socket.to_owned(),
@@ -62,7 +76,9 @@ async fn exchange(socket: &Path, path: &str) -> Result<Answer, ClientError> {
     };
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|source| broken(source.into()))?;
-    let request = Request::get(path)
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
         .header(header::HOST, "mountie")
         .body(Empty::<Bytes>::new())
         .map_err(|source| broken(source.into()))?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use hyper::StatusCode;
 
 use super::table::clean;
-use super::{ClientError, Console, Output, age, http, status};
+use super::{ClientError, Console, Output, age, http};
 use crate::exit_code::ExitCode;
 use crate::export::percent::PercentEncoded;
 use crate::export::view::VolumeAnswer;
@@ -25,11 +25,7 @@ async fn ask_and_print(
     let path = format!("/api/v1/volumes/{}?check=true", PercentEncoded(volume));
     let also = [StatusCode::GATEWAY_TIMEOUT];
     let (_, answer): (_, VolumeAnswer) = http::get_json(socket, &path, (http::WITHIN_PROBE, &also)).await?;
-    let text = match output {
-        Output::Json => status::json(&answer),
-        Output::Table | Output::Wide => render(&answer),
-    };
-    console.print(&text)?;
+    console.show(&answer, output, render)?;
     let is_bad = answer.volume.sick || answer.error.is_some();
     Ok(if is_bad { ExitCode::FoundSick } else { ExitCode::Ok })
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::table::Table;
+use super::table::{Table, clean};
 use super::{ClientError, Console, Output, age, http};
 use crate::exit_code::ExitCode;
 use crate::export::timestamp::Timestamp;
-use crate::export::view::{VolumeList, VolumeView};
+use crate::export::view::{IncidentView, VolumeList, VolumeView};
 
 /// The pause between two pictures of `--watch`.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -78,8 +78,8 @@ fn picture(list: &VolumeList, output: Output) -> String {
             "no volume is watched; name one in the configuration, or mount one that discovery takes in\n"
                 .to_owned()
         }
-        Output::Table => table(list),
-        Output::Wide => wide(list),
+        Output::Table => table(list) + &incidents(list),
+        Output::Wide => wide(list) + &incidents(list),
     }
 }
 
@@ -98,6 +98,20 @@ fn table(list: &VolumeList) -> String {
         table.row(columns(list.at, volume));
     }
     table.render()
+}
+
+/// One line for each incident that lasts.
+fn incidents(list: &VolumeList) -> String {
+    let line = |incident: &IncidentView| {
+        let since = age::span(list.at.since(incident.began));
+        let line = format!(
+            "incident {}: {}, since {since}, {} still sick",
+            incident.id, incident.message, incident.sick
+        );
+        clean(&line) + "\n"
+    };
+    let lines: String = list.incidents.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 fn wide(list: &VolumeList) -> String {
@@ -164,6 +178,8 @@ VOLUME               STATE       REASON  SINCE   MOUNTPOINT           TYPE      
 backup               healthy     (full)  15m00s  /mnt/backup          fuse.davfs  0       5s ago
 models               recovering  stale   3m12s   /mnt/models          nfs4        17      3m20s ago
 scratch              degraded    hung    45s     /mnt/scratch         nfs4        0       never
+
+incident 3: 2 volumes of server filer1 fail together, since 3m12s, 2 still sick
 ";
         assert_eq!(picture(&list, Output::Table), expected);
         assert_eq!(verdict(&list), ExitCode::FoundSick);
@@ -173,6 +189,7 @@ scratch              degraded    hung    45s     /mnt/scratch         nfs4      
     fn the_wide_table_adds_source_device_mode_and_message() {
         let mut list = VolumeList::new(&sample_snapshot());
         list.volumes.retain(|volume| volume.id == "backup");
+        list.incidents.clear();
         let expected = "\
 VOLUME  STATE    REASON  SINCE   MOUNTPOINT   TYPE        ERRORS  LAST OK  SOURCE                        DEVICE  MODE     MESSAGE
 backup  healthy  (full)  15m00s  /mnt/backup  fuse.davfs  0       5s ago   https://ann:***@dav.example/  0:77    observe  The last probe was good.

@@ -1,5 +1,7 @@
 //! Columns that line up on a terminal, whatever letters the cells hold.
 
+use agent_core::path::is_deceptive;
+
 /// Aligned rows. Cells are cleaned: nothing in them can move the cursor or break a line.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -39,9 +41,9 @@ impl Table {
     }
 }
 
-/// The text without control characters: an agent's answer must not steer the terminal.
+/// The text without what steers a terminal or makes one name look like another.
 pub(super) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_deceptive(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Columns that a text takes on a terminal.
@@ -58,7 +60,6 @@ const fn width_of_char(c: char) -> usize {
         | '\u{0591}'..='\u{05bd}'
         | '\u{064b}'..='\u{065f}'
         | '\u{1ab0}'..='\u{1aff}'
-        | '\u{200b}'..='\u{200f}'
         | '\u{20d0}'..='\u{20ff}'
         | '\u{3099}'..='\u{309a}'
         | '\u{fe00}'..='\u{fe0f}'
@@ -94,6 +95,7 @@ mod tests {
     fn cells_cannot_steer_the_terminal() {
         let mut table = Table::new(&["A"]);
         table.row(["\x1b[2J\nx".to_owned()]);
-        assert_eq!(table.render(), "A\n\u{fffd}[2J\u{fffd}x\n");
+        table.row(["a\u{202e}b\u{200b}".to_owned()]);
+        assert_eq!(table.render(), "A\n\u{fffd}[2J\u{fffd}x\na\u{fffd}b\u{fffd}\n");
     }
 }

@@ -1,11 +1,13 @@
 //! What happens, for the log: constant messages, data in fields. Each thing is told once, here; repeated
 //! failures are counted by the metrics and not logged.
 //!
-//! Levels: `error` when the agent gives up on a volume, `warn` when a volume got worse or a repair failed,
+//! Levels: `error` when the agent gives up on a volume, `warn` when a volume or several got worse, when a repair failed,
+//! and when a person acknowledged a loss,
 //! `info` for every other transition and every repair, `debug` for the steps of a repair, which may name files. The
 //! step at which a repair failed stands in its warning.
 
 use agent_core::engine::{Note, Transition};
+use agent_core::incident::{Incident, Moment};
 use agent_core::observation::PlanReport;
 use agent_core::remediation::{Outcome, Plan};
 use agent_core::verdict::{HealthState, Reason};
@@ -14,15 +16,28 @@ use tracing::{debug, error, info, warn};
 use super::words;
 use agent_core::secret::hide;
 
-/// A condition changed.
+/// The most volumes that a line names.
+const NAMED: usize = 16;
+
+/// A condition changed, or a person said something about it.
 pub fn log_transition(transition: &Transition) {
     let volume = transition.volume.as_str();
+    if let Some(by) = &transition.by {
+        let (uid, pid, comm) = (by.uid, by.pid, by.comm.as_str());
+        warn!(volume, uid, pid, comm, detail = hide(&transition.message), "Loss of data was acknowledged");
+        return;
+    }
+    let incident = transition.incident.map(|incident| incident.0);
     let (from, to) = (transition.from.label(), transition.to.label());
     let reason = transition.reason.map(Reason::label);
     let detail = hide(&transition.message);
     match (transition.from.is_sick(), transition.to) {
         (_, HealthState::Quarantined) => {
             error!(volume, from, to, reason, detail, "Giving up on the volume, a person must act");
+        }
+        // The incident is told once, with all of them.
+        (false, HealthState::Degraded | HealthState::Recovering) if incident.is_some() => {
+            info!(volume, from, to, reason, incident, detail, "Volume is sick, with others");
         }
         (false, HealthState::Degraded | HealthState::Recovering) => {
             let detection_seconds =
@@ -39,6 +54,24 @@ pub fn log_transition(transition: &Transition) {
         }
         (true, HealthState::Unknown | HealthState::Suspect) | (false, _) => {
             info!(volume, from, to, reason, detail, "Volume changed its state");
+        }
+    }
+}
+
+/// Volumes fail together, or do no more.
+pub fn log_incident(moment: Moment, incident: &Incident) {
+    let (id, kind) = (incident.id.0, incident.cause.kind.label());
+    let cause = hide(&incident.cause.name);
+    let names: Vec<&str> = incident.members.iter().take(NAMED).map(|member| member.volume.as_str()).collect();
+    let (count, volumes) = (incident.size(), names.join(", "));
+    match moment {
+        Moment::Began => warn!(incident = id, kind, cause, count, volumes, "Volumes fail together"),
+        Moment::Ended => {
+            let seconds = incident.ended.map(|at| at.since(incident.began).as_secs());
+            info!(
+                incident = id,
+                kind, cause, count, volumes, seconds, "Volumes do not fail together any more"
+            );
         }
     }
 }

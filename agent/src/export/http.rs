@@ -1,7 +1,10 @@
 //! HTTP: metrics, liveness, the API and the status page.
 //!
 //! Everything is answered from the last snapshot; no handler touches a mount or waits for the event loop, but
-//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything.
+//! for `?check=true`, which waits for one probe and not beyond its deadline. Nothing here changes anything, but for
+//! acknowledgements over the unix socket.
+//!
+//! What takes longer the more volumes there are is made beside the event loop, which has only one thread.
 //!
 //! The same routes are served on TCP and on the unix socket; [`listen`] binds and serves them.
 
@@ -13,17 +16,18 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
-use super::view::{ErrorBody, EventList, VolumeList};
+use super::view::{ErrorBody, EventList, IncidentList, VolumeList};
 use super::{Command, Snapshot, SnapshotReceiver, text};
 use crate::sys::clock;
 
 pub mod listen;
 
+mod ack;
 mod check;
 mod page;
 mod volumes;
@@ -32,8 +36,10 @@ mod volumes;
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// Requests that wait for probes at the same time. Each holds a connection and a place in the command queue.
 const CHECKS_AT_ONCE: usize = 16;
+/// Answers that are made at the same time, each on a thread of its own.
+const ANSWERS_AT_ONCE: usize = 4;
 /// Paths that are told to those who asked for another one.
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 10] = [
     "/",
     "/metrics",
     "/healthz",
@@ -41,6 +47,8 @@ const PATHS: [&str; 8] = [
     "/api/v1/volumes",
     "/api/v1/volumes/{id}",
     "/api/v1/events",
+    "/api/v1/incidents",
+    "/api/v1/ack/{id} (POST)",
     "/api/v1/doctor",
 ];
 
@@ -55,8 +63,6 @@ pub struct Api {
     pub commands: mpsc::Sender<Command>,
     /// What `doctor` says about the host.
     pub host: HostFacts,
-    /// How long `?check=true` waits: the longest deadline of any volume and a bit.
-    pub check_deadline: Duration,
 }
 
 /// What handlers share.
@@ -66,27 +72,52 @@ struct Shared {
     metrics: Metrics,
     commands: mpsc::Sender<Command>,
     host: HostFacts,
-    check_deadline: Duration,
     /// A permit for each request that waits for probes.
     checks: Semaphore,
+    /// A permit for each answer that is being made.
+    answers: Arc<Semaphore>,
 }
 
 impl Shared {
+    fn new(api: Api) -> Self {
+        let Api { snapshots, metrics, commands, host } = api;
+        let answers = Arc::new(Semaphore::new(ANSWERS_AT_ONCE));
+        Self { snapshots, metrics, commands, host, checks: Semaphore::new(CHECKS_AT_ONCE), answers }
+    }
+
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshots.borrow())
+    }
+
+    /// How long `?check=true` waits.
+    fn check_deadline(&self) -> Duration {
+        self.snapshots.borrow().check_deadline.min(listen::LONGEST_CHECK)
+    }
+
+    /// Makes an answer of a snapshot beside the event loop: thousands of volumes take milliseconds to write, and its
+    /// one thread has better things to do.
+    async fn beside<T: Send + 'static>(
+        self: &Arc<Self>,
+        make: impl FnOnce(&Self, &Snapshot) -> T + Send + 'static,
+    ) -> Result<T, StatusCode> {
+        // The semaphore is never closed.
+        let permit = Arc::clone(&self.answers).acquire_owned().await;
+        let (shared, snapshot) = (Arc::clone(self), self.snapshot());
+        let made = tokio::task::spawn_blocking(move || {
+            let made = make(&shared, &snapshot);
+            drop(permit);
+            made
+        });
+        made.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
     }
 }
 
 /// The routes. The result is cheap to clone and is served on as many listeners as there are.
 pub fn router(api: Api) -> Router {
-    let shared = Shared {
-        snapshots: api.snapshots,
-        metrics: api.metrics,
-        commands: api.commands,
-        host: api.host,
-        check_deadline: api.check_deadline.min(listen::LONGEST_CHECK),
-        checks: Semaphore::new(CHECKS_AT_ONCE),
-    };
+    routes(Arc::new(Shared::new(api)))
+}
+
+fn routes(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/", get(status_page))
         .route("/metrics", get(metrics))
@@ -95,20 +126,17 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/volumes", get(volumes::list))
         .route("/api/v1/volumes/{*id}", get(volumes::one))
         .route("/api/v1/events", get(events))
+        .route("/api/v1/incidents", get(incidents))
+        .route("/api/v1/ack/{*id}", post(ack::acknowledge))
         .route("/api/v1/doctor", get(doctor))
         .fallback(no_such_path)
         .method_not_allowed_fallback(read_only)
-        .with_state(Arc::new(shared))
+        .with_state(shared)
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let snapshot = shared.snapshot();
-    let metrics = shared.metrics.clone();
-    // Thousands of volumes take milliseconds to write; the thread of the event loop has better things to do.
-    match tokio::task::spawn_blocking(move || metrics.render(&snapshot)).await {
-        Ok(body) => ([(header::CONTENT_TYPE, text::CONTENT_TYPE)], body).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    let text = shared.beside(|shared, snapshot| shared.metrics.render(snapshot)).await;
+    text.map(|body| ([(header::CONTENT_TYPE, text::CONTENT_TYPE)], body))
 }
 
 async fn alive(State(shared): State<Arc<Shared>>) -> Response {
@@ -140,24 +168,31 @@ fn not_alive(age: Duration) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
-async fn events(State(shared): State<Arc<Shared>>) -> Json<EventList> {
-    Json(EventList::new(&shared.snapshot()))
+async fn events(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    shared.beside(|_, snapshot| Json(EventList::new(snapshot)).into_response()).await
 }
 
-async fn doctor(State(shared): State<Arc<Shared>>) -> Json<DoctorReport> {
-    Json(DoctorReport::of_agent(&shared.host, &shared.snapshot()))
+async fn incidents(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    shared.beside(|_, snapshot| Json(IncidentList::new(snapshot)).into_response()).await
 }
 
-async fn status_page(State(shared): State<Arc<Shared>>) -> Response {
-    let snapshot = shared.snapshot();
-    let doctor = DoctorReport::of_agent(&shared.host, &snapshot);
+async fn doctor(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    shared
+        .beside(|shared, snapshot| Json(DoctorReport::of_agent(&shared.host, snapshot)).into_response())
+        .await
+}
+
+async fn status_page(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    let page = shared.beside(|shared, snapshot| {
+        page::page(&VolumeList::new(snapshot), &DoctorReport::of_agent(&shared.host, snapshot))
+    });
     let headers = [
         // Nothing but the page itself and its own style, should anything ever slip through the escaping.
         (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::CACHE_CONTROL, "no-store"),
     ];
-    (headers, Html(page::page(&VolumeList::new(&snapshot), &doctor))).into_response()
+    page.await.map(|page| (headers, Html(page)))
 }
 
 async fn no_such_path(uri: Uri) -> Response {
@@ -166,7 +201,8 @@ async fn no_such_path(uri: Uri) -> Response {
 }
 
 async fn read_only(method: Method) -> Response {
-    let error = format!("{method} is not offered: everything here is read with GET");
+    let error =
+        format!("{method} is not offered here: everything is read with GET, and acknowledged with POST");
     failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
 }
 

@@ -5,12 +5,13 @@
 //! reads memory only and holds nobody up.
 //!
 //! Life of a series: it is there at zero as soon as its volume is in the snapshot, stays while the volume is
-//! stuck or missing, and goes when the snapshot no longer has the volume.
+//! stuck or missing, and goes when the snapshot no longer has the volume. What was counted for it is forgotten a
+//! moment later, whether anybody scrapes or not.
 //!
 //! Trade-off: histograms and the unlabelled counters are objects of the crate `prometheus`. The counters per
 //! volume are plain numbers: such an object was measured to take 690 bytes, and a volume has eight and more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,22 +40,25 @@ const PLAN_BOUNDS: [f64; 9] = [0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0]
 /// Bounds for gaps. The first counts what is no gap at all.
 const GAP_BOUNDS: [f64; 8] = [0.0, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 60.0];
 
-/// Why a plan that was made is not carried out: the label `cause`.
+/// Why a repair that is due is not begun: the label `cause`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Suppression {
     /// The volume's mode is `dry-run`.
     DryRun,
+    /// The volume falls again and again: the repair waits.
+    Flapping,
 }
 
 impl Suppression {
     /// Every cause.
-    pub const ALL: [Self; 1] = [Self::DryRun];
+    pub const ALL: [Self; 2] = [Self::DryRun, Self::Flapping];
 
     /// The bounded label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::DryRun => "dry_run",
+            Self::Flapping => "flapping",
         }
     }
 }
@@ -161,34 +165,34 @@ impl Metrics {
         }
     }
 
-    /// The text of a scrape. Series of volumes that are not in the snapshot are forgotten.
+    /// The text of a scrape.
     #[must_use]
     pub fn render(&self, snapshot: &Snapshot) -> String {
-        let volumes = self.settle_volumes(snapshot);
+        let volumes = self.counts_of(snapshot);
         let capacity = self.inner.last_size.load(Ordering::Relaxed).saturating_add(1024);
         let text = render::render(&self.inner, snapshot, &volumes, capacity);
         self.inner.last_size.store(text.len(), Ordering::Relaxed);
         text
     }
 
-    /// Forgets the volumes that have vanished, and returns the counts of those in the snapshot.
-    fn settle_volumes(&self, snapshot: &Snapshot) -> BTreeMap<VolumeId, VolumeCounts> {
-        let mut volumes = self.volumes();
-        let present: BTreeMap<VolumeId, VolumeCounts> = snapshot
-            .volumes
-            .iter()
-            .map(|volume| (volume.id.clone(), volumes.entry(volume.id.clone()).or_default().clone()))
-            .collect();
-        volumes.retain(|volume, counts| {
+    fn counts_of(&self, snapshot: &Snapshot) -> BTreeMap<VolumeId, VolumeCounts> {
+        let volumes = self.volumes();
+        let counts = |id: &VolumeId| volumes.get(id).cloned().unwrap_or_default();
+        snapshot.volumes.iter().map(|volume| (volume.id.clone(), counts(&volume.id))).collect()
+    }
+
+    /// Forgets what was counted for volumes that have vanished.
+    pub fn forget_vanished(&self, snapshot: &Snapshot) {
+        let present: BTreeSet<&VolumeId> = snapshot.volumes.iter().map(|volume| &volume.id).collect();
+        self.volumes().retain(|volume, counts| {
             // An event later than the snapshot may belong to a volume that only the next snapshot knows.
-            let stays = present.contains_key(volume) || counts.last_event > snapshot.at;
+            let stays = present.contains(volume) || counts.last_event > snapshot.at;
             if !stays {
                 // It may never have had one; then there is nothing to remove.
                 let _ = self.inner.probe_duration.remove_label_values(&[volume.as_str()]);
             }
             stays
         });
-        present
     }
 
     fn volumes(&self) -> MutexGuard<'_, BTreeMap<VolumeId, VolumeCounts>> {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use agent_core::engine::Transition;
 use agent_core::errno::Errno;
 use agent_core::health::claims::{Claim, ClaimSource, Said};
+use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{PlanId, SuperblockId, VolumeId};
+use agent_core::incident::{Cause, CauseKind, Incident, IncidentId, Member};
 use agent_core::observation::{BlockedTask, Op, PlanReport, ProbeOk, ProbeResult, ProbeStep, Source, Task};
 use agent_core::path::BytePath;
 use agent_core::remediation::{Action, Outcome, Plan};
@@ -19,7 +21,7 @@ use agent_core::volume::{Identity, Method, Mode};
 
 use super::view::doctor::{HostFacts, Privilege};
 use super::{Snapshot, SourceName, SourceState};
-use crate::sensor::{ProgramState, ProgramStatus, ScanStats};
+use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -34,6 +36,7 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         at: seconds(1000),
         wall: Duration::from_secs(1_769_860_800),
         volumes: vec![awkward(), models(), scratch(), backup()],
+        incidents: vec![incident()],
         sources: BTreeMap::from([
             (SourceName::Bpf, SourceState::Degraded("fexit is refused, continuing with sys_exit".into())),
             (SourceName::Census, SourceState::Running),
@@ -52,11 +55,13 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         cgroups: Arc::new(BTreeMap::from([(77, "/system.slice/postgresql.service".to_owned())])),
         scan: ScanStats { entries: 41, bad_lines: 0, took: Duration::from_micros(1500) },
         bad_lines: 2,
-        records_dropped: 3,
+        runs_skipped: BTreeMap::from([("vfs_read", 5)]),
+        records_dropped: BTreeMap::from([(LossCause::Ring, 3)]),
         mount_events_dropped: 4,
         probes_inflight: 1,
         abandoned_workers: 1,
         persist_errors: 0,
+        check_deadline: Duration::from_secs(1),
         ready: true,
     }
 }
@@ -76,11 +81,18 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
             state: HealthState::Healthy,
             reason: None,
             since: seconds(100),
+            since_wall: None,
+            is_recalled: false,
             message: "The last probe was good.".into(),
             advice: BTreeSet::new(),
         },
         errors: BTreeMap::new(),
         claims: BTreeMap::new(),
+        rule: None,
+        loss: None,
+        falls: 0,
+        settles_at: None,
+        incident: None,
         last_ok: Some(seconds(995)),
         last_probe: Some((seconds(995), Duration::from_millis(2), probe_ok())),
         stuck_since: None,
@@ -142,6 +154,26 @@ pub(crate) fn detection(volume: &str, at: Monotonic, evidence: Option<Duration>)
         at,
         evidence_at: evidence.map(|before| at - before),
         message: "Reads fail with ESTALE and the probe agrees.".into(),
+        incident: None,
+        by: None,
+    }
+}
+
+/// Two volumes of one server that fail together.
+pub(crate) fn incident() -> Incident {
+    let member = |volume: &str, fell, reason| Member {
+        volume: VolumeId::new(volume),
+        fell: seconds(fell),
+        reason,
+        recovered: None,
+    };
+    Incident {
+        id: IncidentId(3),
+        cause: Cause { kind: CauseKind::Server, name: "filer1".into() },
+        began: seconds(808),
+        ended: None,
+        members: vec![member("models", 808, Reason::Stale), member("scratch", 955, Reason::Hung)],
+        more: 0,
     }
 }
 
@@ -171,6 +203,8 @@ fn models() -> VolumeStatus {
             state: HealthState::Recovering,
             reason: Some(Reason::Stale),
             since: seconds(808),
+            since_wall: None,
+            is_recalled: false,
             message: "Reads fail with ESTALE and the probe agrees; a good probe clears it.".into(),
             advice: BTreeSet::new(),
         },
@@ -204,6 +238,9 @@ fn models() -> VolumeStatus {
             ),
             (seconds(806), Errno(116), Op::Read, task(77, "tar")),
         ],
+        rule: Some(("probe-and-kernel-stale", "a good probe")),
+        falls: 3,
+        incident: Some(IncidentId(3)),
         attempts: 2,
         plan: Some(mount_plan("models")),
         last_repair: Some((seconds(900), failed_repair())),
@@ -238,6 +275,8 @@ fn scratch() -> VolumeStatus {
             state: HealthState::Degraded,
             reason: Some(Reason::Hung),
             since: seconds(955),
+            since_wall: None,
+            is_recalled: false,
             message: "A probe has not returned for 45 s.".into(),
             advice: BTreeSet::new(),
         },
@@ -263,6 +302,15 @@ fn scratch() -> VolumeStatus {
                 is_deep: false,
             },
         ],
+        loss: Some(Loss {
+            at: seconds(956),
+            errno: Errno(5),
+            acknowledged: Some(Acknowledgement {
+                at: seconds(990),
+                by: Actor { uid: 0, pid: 4321, comm: "mountie".into() },
+            }),
+        }),
+        incident: Some(IncidentId(3)),
         probing: true,
         stack_depth: 2,
         ..quiet_volume("scratch")

@@ -44,13 +44,6 @@ impl Timestamp {
     pub const fn whole_seconds(self) -> Self {
         Self(Duration::from_secs(self.0.as_secs()))
     }
-
-    /// The time of day alone, `23:59:59Z`.
-    #[must_use]
-    pub fn time_of_day(self) -> String {
-        let second = self.0.as_secs() % SECONDS_A_DAY.unsigned_abs();
-        format!("{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
-    }
 }
 
 /// Pairs one moment of the two clocks, to turn times of the monotonic clock into wall-clock times.

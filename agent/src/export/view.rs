@@ -1,13 +1,11 @@
 //! The shapes of the API: what JSON readers, the status page and the client get. Built from a [`Snapshot`] and
 //! nothing else. Fields may be added; none changes its meaning.
 
-use agent_core::engine::Transition;
 use agent_core::errno::Errno;
 use agent_core::health::claims::{Claim, ClaimSource, Said};
-use agent_core::observation::{BlockedTask, Op, Source, Task};
+use agent_core::observation::{Op, Source};
 use agent_core::remediation::Plan;
 use agent_core::status::VolumeStatus;
-use agent_core::time::Monotonic;
 use agent_core::verdict::{Condition, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +13,15 @@ use super::timestamp::{Timestamp, WallClock};
 use super::{Snapshot, words};
 use agent_core::secret::hide;
 
+pub use events::{ActorView, EventList, EventView, TransitionView};
+pub use incidents::{AckAnswer, IncidentList, IncidentRef, IncidentView, LossView, MemberView};
+pub use people::{BlockedView, CulpritView};
+
 pub mod doctor;
+
+mod events;
+mod incidents;
+mod people;
 
 /// Answer of `/api/v1/volumes`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -26,6 +32,9 @@ pub struct VolumeList {
     pub ready: bool,
     /// Every volume, by name.
     pub volumes: Vec<VolumeView>,
+    /// Volumes that fail together, while they do, newest first.
+    #[serde(default)]
+    pub incidents: Vec<IncidentView>,
     /// After `?check=true`: the volumes whose probe has not answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<String>,
@@ -42,15 +51,6 @@ pub struct VolumeAnswer {
     /// After `?check=true`: why the view is not fresh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-/// Answer of `/api/v1/events`: the transitions that are remembered, newest first.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct EventList {
-    /// The moment that is shown.
-    pub at: Timestamp,
-    /// The events.
-    pub events: Vec<TransitionView>,
 }
 
 /// What an error answers.
@@ -90,8 +90,17 @@ pub struct VolumeView {
     pub kubernetes: Option<KubernetesHealth>,
     /// Since when state and reason are what they are.
     pub since: Timestamp,
+    /// It is what was known before the agent started: nothing has decided since then.
+    #[serde(default)]
+    pub recalled: bool,
     /// One sentence: what was seen, by which rule, what would clear it.
     pub message: String,
+    /// The name of the rule that decided; absent when nothing speaks against the volume.
+    #[serde(default)]
+    pub rule: Option<String>,
+    /// What would end what that rule saw.
+    #[serde(default)]
+    pub cleared_by: Option<String>,
     /// What else is worth knowing; never a reason to repair.
     pub advice: Vec<String>,
     /// Failed operations since the agent started.
@@ -109,6 +118,18 @@ pub struct VolumeView {
     pub stuck_seconds: Option<f64>,
     /// Mounts at exactly this place; the topmost is judged.
     pub stack_depth: usize,
+    /// Dirty data that was lost on this mount, acknowledged or not.
+    #[serde(default)]
+    pub loss: Option<LossView>,
+    /// The incident that it is part of.
+    #[serde(default)]
+    pub incident: Option<IncidentRef>,
+    /// Falls within the last ten minutes.
+    #[serde(default)]
+    pub falls: u32,
+    /// In probation: when it is believed, if nothing speaks against it until then.
+    #[serde(default)]
+    pub settles_at: Option<Timestamp>,
     /// Attempts at repair within the last hour.
     pub attempts: u32,
     /// The plan that is running.
@@ -211,71 +232,6 @@ pub struct RepairView {
     pub steps: Vec<String>,
 }
 
-/// A process that met an error.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct CulpritView {
-    /// When.
-    pub at: Timestamp,
-    /// Which error.
-    pub errno: String,
-    /// Doing what.
-    pub op: String,
-    /// Name of the thread, escaped.
-    pub comm: String,
-    /// Process id.
-    pub pid: u32,
-    /// Thread id.
-    pub tid: u32,
-    /// Its cgroup; absent when it is not known.
-    #[serde(default)]
-    pub cgroup: Option<String>,
-    /// Inode number of its mount namespace; absent when it is not known.
-    #[serde(default)]
-    pub mount_namespace: Option<u32>,
-}
-
-/// A task that waits.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct BlockedView {
-    /// Name of the thread, escaped.
-    pub comm: String,
-    /// Process id.
-    pub pid: u32,
-    /// Thread id.
-    pub tid: u32,
-    /// The system call it is in.
-    pub call: String,
-    /// `S`: signals reach it; `D`: only fatal ones, or none.
-    pub state: String,
-    /// The first census that found it in this call.
-    pub since: Timestamp,
-    /// How long ago that was.
-    pub seconds: f64,
-    /// Its cgroup; absent when it is not known.
-    pub cgroup: Option<String>,
-    /// Inode number of its mount namespace; absent when it is not known.
-    pub mount_namespace: Option<u32>,
-}
-
-/// A change of condition.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct TransitionView {
-    /// When.
-    pub at: Timestamp,
-    /// When, in seconds since boot on the kernel's monotonic clock: to compare with the kernel's own records.
-    pub since_boot: f64,
-    /// Of which volume.
-    pub volume: String,
-    /// From.
-    pub from: String,
-    /// To.
-    pub to: String,
-    /// Why.
-    pub reason: Option<String>,
-    /// One sentence for people.
-    pub message: String,
-}
-
 impl Snapshot {
     /// The pairing of its clocks.
     #[must_use]
@@ -297,23 +253,15 @@ impl VolumeList {
         let mut volumes: Vec<_> =
             snapshot.volumes.iter().map(|volume| VolumeView::new(volume, snapshot)).collect();
         volumes.sort_by(|a, b| a.id.cmp(&b.id));
-        Self { at: snapshot.timestamp(), ready: snapshot.ready, volumes, unanswered: Vec::new() }
-    }
-}
-
-impl EventList {
-    /// The histories of all volumes in one line, newest first.
-    #[must_use]
-    pub fn new(snapshot: &Snapshot) -> Self {
-        let clock = snapshot.clock();
-        let mut events: Vec<_> = snapshot
-            .volumes
-            .iter()
-            .flat_map(|volume| &volume.history)
-            .map(|transition| TransitionView::new(transition, clock))
-            .collect();
-        events.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.volume.cmp(&b.volume)));
-        Self { at: snapshot.timestamp(), events }
+        let incidents = IncidentList::new(snapshot).incidents;
+        let open = incidents.into_iter().filter(|incident| incident.ended.is_none()).collect();
+        Self {
+            at: snapshot.timestamp(),
+            ready: snapshot.ready,
+            volumes,
+            incidents: open,
+            unanswered: Vec::new(),
+        }
     }
 }
 
@@ -335,8 +283,11 @@ impl VolumeView {
             sick: condition.state.is_sick(),
             reason: label(condition.reason),
             kubernetes: KubernetesHealth::new(condition),
-            since: clock.at(condition.since),
+            since: condition.since_wall.map_or_else(|| clock.at(condition.since), Timestamp::from_epoch),
+            recalled: condition.is_recalled,
             message: hide(&condition.message),
+            rule: volume.rule.map(|(name, _)| name.to_owned()),
+            cleared_by: volume.rule.map(|(_, clears)| clears.to_owned()),
             advice: condition.advice.iter().map(|advice| advice.label().to_owned()).collect(),
             errors: ErrorCount::of(volume),
             claims: ClaimView::of(volume, clock),
@@ -345,6 +296,10 @@ impl VolumeView {
             probing: volume.probing,
             stuck_seconds: volume.stuck_since.map(|since| clock.at.since(since).as_secs_f64()),
             stack_depth: volume.stack_depth,
+            loss: LossView::of(volume, clock),
+            incident: IncidentRef::of(volume, snapshot),
+            falls: volume.falls,
+            settles_at: volume.settles_at.map(|time| clock.at(time)),
             attempts: volume.attempts,
             plan: volume.plan.as_ref().map(PlanView::new),
             due_plan: volume.due_plan.as_ref().map(PlanView::new),
@@ -369,7 +324,7 @@ impl KubernetesHealth {
 impl ErrorCount {
     fn of(volume: &VolumeStatus) -> Vec<Self> {
         let count = |((errno, op, source), count): (&(Errno, Op, Source), &u64)| Self {
-            errno: errno.to_string(),
+            errno: words::errno(*errno),
             op: op.label().to_owned(),
             source: source.label().to_owned(),
             count: *count,
@@ -425,63 +380,6 @@ impl RepairView {
             took_seconds: report.took.as_secs_f64(),
             steps: report.steps.iter().map(|step| hide(step)).collect(),
         })
-    }
-}
-
-impl CulpritView {
-    fn of(volume: &VolumeStatus, snapshot: &Snapshot) -> Vec<Self> {
-        let view = |(at, errno, op, task): &(Monotonic, Errno, Op, Task)| Self {
-            at: snapshot.clock().at(*at),
-            errno: errno.to_string(),
-            op: op.label().to_owned(),
-            comm: task.comm.clone(),
-            pid: task.pid,
-            tid: task.tid,
-            cgroup: cgroup(task, snapshot),
-            mount_namespace: mount_namespace(task),
-        };
-        volume.culprits.iter().map(view).collect()
-    }
-}
-
-impl BlockedView {
-    fn of(volume: &VolumeStatus, snapshot: &Snapshot) -> Vec<Self> {
-        let view = |blocked: &BlockedTask| Self {
-            comm: blocked.task.comm.clone(),
-            pid: blocked.task.pid,
-            tid: blocked.task.tid,
-            call: blocked.call.clone(),
-            state: if blocked.is_deep { "D" } else { "S" }.to_owned(),
-            since: snapshot.clock().at(blocked.since),
-            seconds: snapshot.at.since(blocked.since).as_secs_f64(),
-            cgroup: cgroup(&blocked.task, snapshot),
-            mount_namespace: mount_namespace(&blocked.task),
-        };
-        volume.blocked.iter().map(view).collect()
-    }
-}
-
-/// The path of its cgroup; the number where the path is not known.
-fn cgroup(task: &Task, snapshot: &Snapshot) -> Option<String> {
-    let path = || snapshot.cgroups.get(&task.cgroup).cloned();
-    (task.cgroup != 0).then(|| path().unwrap_or_else(|| format!("id {}", task.cgroup)))
-}
-
-fn mount_namespace(task: &Task) -> Option<u32> {
-    (task.mnt_ns != 0).then_some(task.mnt_ns)
-}
-
-impl TransitionView {
-    fn new(transition: &Transition, clock: WallClock) -> Self {
-        Self {
-            at: clock.at(transition.at),
-            since_boot: transition.at.since_boot().as_secs_f64(),
-            volume: transition.volume.to_string(),
-            from: transition.from.label().to_owned(),
-            to: transition.to.label().to_owned(),
-            reason: label(transition.reason),
-            message: hide(&transition.message),
-        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The bounded words and the sentences for things that the core knows without names.
 
+use agent_core::errno::Errno;
 use agent_core::health::claims::{Claim, ClaimSource};
-use agent_core::observation::{NotRun, PlanReport, ProbeResult, ProbeStep};
+use agent_core::observation::{NotRun, PlanReport, ProbeResult};
 use agent_core::path::escape;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::verdict::Reason;
@@ -19,6 +20,15 @@ pub(crate) const fn mode(mode: Mode) -> &'static str {
     }
 }
 
+/// An error for people: its symbolic name, also where the table of errors does not list it.
+pub(crate) fn errno(errno: Errno) -> String {
+    match nix::errno::Errno::from_raw(i32::from(errno.0)) {
+        nix::errno::Errno::UnknownErrno => errno.to_string(),
+        _ if errno.row().is_some() => errno.to_string(),
+        named => format!("{named:?}"),
+    }
+}
+
 /// What the table or the file system says.
 pub(crate) const fn claim(claim: Claim) -> &'static str {
     match claim {
@@ -26,6 +36,7 @@ pub(crate) const fn claim(claim: Claim) -> &'static str {
         Claim::EmergencyReadonly => "read-only after an error",
         Claim::Readonly => "read-only",
         Claim::Errors => "errors found",
+        Claim::LostForSpace => "data was lost for lack of space",
     }
 }
 
@@ -68,17 +79,6 @@ pub(crate) fn probe_result(result: &ProbeResult) -> &'static str {
     PROBE_RESULTS.get(probe_result_index(result)).copied().unwrap_or("not_run")
 }
 
-/// What a step of a probe does, to follow "while" or "failed".
-const fn probe_step(step: ProbeStep) -> &'static str {
-    match step {
-        ProbeStep::Identity => "identifying the mount",
-        ProbeStep::Root => "asking for the attributes of the root",
-        ProbeStep::Sentinel => "reading the sentinel",
-        ProbeStep::Device => "reading a block of the device",
-        ProbeStep::Write => "writing a file of its own",
-    }
-}
-
 /// What a probe found, for people; continues a sentence.
 pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
     match result {
@@ -90,7 +90,7 @@ pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
             "the root and the device answered; no file was read, there is no sentinel".to_owned()
         }
         ProbeResult::Ok(_) => "the root answered; no data was read, there is no sentinel".to_owned(),
-        ProbeResult::Failed { step, errno } => format!("{} failed with {errno}", probe_step(*step)),
+        ProbeResult::Failed { step, errno } => format!("{} failed with {errno}", step.doing()),
         ProbeResult::WrongMount { found } => format!("another superblock is there: {found}"),
         ProbeResult::SentinelMissing => "the sentinel is not there (the root answered)".to_owned(),
         ProbeResult::SentinelDiffers => "the sentinel has other content (the root answered)".to_owned(),
@@ -98,7 +98,7 @@ pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
             "the sentinel is no regular file, too large, or on another mount (the root answered)".to_owned()
         }
         ProbeResult::TimedOut { step } => {
-            format!("no answer within the deadline while {}", probe_step(*step))
+            format!("no answer within the deadline while {}", step.doing())
         }
         ProbeResult::NotRun(NotRun::TooManyAbandoned) => {
             "no look was possible: too many probes have not come back".to_owned()
@@ -230,6 +230,12 @@ mod tests {
         assert_eq!(camel_case(Reason::IoError), "IoError");
         assert_eq!(camel_case(Reason::Stale), "Stale");
         assert_eq!(camel_case(Reason::WritebackLost), "WritebackLost");
+    }
+
+    #[test]
+    fn an_error_has_its_name_whether_the_table_lists_it_or_not() {
+        let names = [116, 22, 524, 9999, 0].map(|number| errno(Errno(number)));
+        assert_eq!(names, ["ESTALE", "EINVAL", "ENOTSUPP (524)", "errno 9999", "other"]);
     }
 
     #[test]

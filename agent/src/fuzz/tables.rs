@@ -70,9 +70,9 @@ fn check_sightings(policy: &Policy, table: &MountTable) {
     }
 }
 
-/// One probe for a superblock at a time, and no volume twice in what the kernel counts for.
+/// One probe for a superblock at a time, and no volume twice in what the kernel counts for and what is kept.
 fn check_outputs(outputs: &[Output]) {
-    let mut looked_at = BTreeSet::new();
+    let (mut looked_at, mut remembered) = (BTreeSet::new(), BTreeSet::new());
     for output in outputs {
         match output {
             Output::Probe(order) => {
@@ -81,10 +81,14 @@ fn check_outputs(outputs: &[Output]) {
             Output::Track(tracked) => {
                 assert_eq!(tracked.iter().collect::<BTreeSet<_>>().len(), tracked.len());
             }
+            Output::Remember(memory) => assert!(remembered.insert(&memory.volume), "{}", memory.volume),
             Output::Execute(_)
             | Output::WouldExecute(_)
             | Output::Transition(_)
             | Output::Settled { .. }
+            | Output::Acknowledged { .. }
+            | Output::Incident(..)
+            | Output::Forget(_)
             | Output::Note(_) => {}
         }
     }

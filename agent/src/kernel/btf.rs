@@ -102,6 +102,8 @@ pub struct Function {
     pub prototype: u32,
     /// For each parameter the structure that it points to; empty for any other.
     pub parameters: Vec<String>,
+    /// Whether it returns a pointer: the verifier lets no program calculate with that.
+    pub returns_pointer: bool,
 }
 
 impl std::fmt::Debug for KernelTypes {
@@ -165,7 +167,12 @@ impl KernelTypes {
             let prototype = function.get_type_id()?;
             let Ok(Type::FuncProto(found)) = self.btf.resolve_type_by_id(prototype) else { return None };
             let points_to = |parameter| self.structure_behind(parameter).unwrap_or_default();
-            Some(Function { prototype, parameters: found.parameters.iter().map(points_to).collect() })
+            let returned = self.btf.resolve_type_by_id(found.return_type_id());
+            Some(Function {
+                prototype,
+                parameters: found.parameters.iter().map(points_to).collect(),
+                returns_pointer: matches!(returned, Ok(Type::Ptr(_))),
+            })
         });
         found.ok_or_else(|| self.absent(name, || BtfError::NoFunction { function: name.to_owned() }))
     }

@@ -193,7 +193,6 @@ impl Dispatcher {
     fn count(&self) -> Stats {
         Stats {
             inflight: self.running.len(),
-            queued: self.queue.len(),
             abandoned: self.abandoned,
             started_total: self.started_total.load(Ordering::Relaxed),
             workers: self.running.len() + self.idle.len(),

@@ -12,8 +12,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::engine::Tracked;
@@ -25,8 +24,8 @@ use self::ledger::Ledger;
 use self::scout::{Found, Scout};
 use crate::error_chain::chain;
 use crate::sensor::ebpf::TaskIterator;
-use crate::sensor::wake::{Outbox, Wake, wait_for_end};
-use crate::sensor::{SensorEvent, SourceName, SourceState};
+use crate::sensor::wake::{Outbox, Running, Wake};
+use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
 
 mod calls;
@@ -68,7 +67,8 @@ pub struct Settings {
 pub struct Handle {
     shared: Arc<Shared>,
     wake: Arc<Wake>,
-    thread: Option<JoinHandle<()>>,
+    /// Kept for its end alone.
+    _thread: Running,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ impl Handle {
     /// Sets what is watched; replaces the last set.
     pub fn track(&self, tracked: &[Tracked]) {
         let set: BTreeSet<u32> = tracked.iter().map(|row| row.superblock.to_kernel()).collect();
-        *self.shared.tracked.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+        *lock(&self.shared.tracked) = Arc::new(set);
     }
 
     /// Whether a volume is in doubt.
@@ -91,24 +91,6 @@ impl Handle {
         if !self.shared.is_in_haste.swap(is_in_haste, Ordering::AcqRel) && is_in_haste {
             self.wake.request();
         }
-    }
-
-    /// Ends the thread and waits for it, at most for a second.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.wake.stop();
-        if let Some(thread) = self.thread.take() {
-            wait_for_end(thread);
-        }
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -119,9 +101,9 @@ pub fn start(
     iterator: Result<TaskIterator, String>,
     events: Sender<SensorEvent>,
 ) -> (Option<Handle>, SourceState) {
-    let wake = match Wake::new() {
-        Ok(wake) => Arc::new(wake),
-        Err(errno) => return (None, SourceState::Off(format!("no descriptor for the thread: {errno}"))),
+    let wake = match Wake::for_thread() {
+        Ok(wake) => wake,
+        Err(why) => return (None, SourceState::Off(why)),
     };
     let state = match &iterator {
         Ok(_) => SourceState::Running,
@@ -142,9 +124,9 @@ pub fn start(
         has_told: false,
         reported: state.clone(),
     };
-    match std::thread::Builder::new().name("census".into()).spawn(move || taker.run()) {
-        Ok(thread) => (Some(Handle { shared, wake, thread: Some(thread) }), state),
-        Err(error) => (None, SourceState::Off(format!("no thread: {error}"))),
+    match Running::start("census", &wake, move || taker.run()) {
+        Ok(thread) => (Some(Handle { shared, wake, _thread: thread }), state),
+        Err(why) => (None, SourceState::Off(why)),
     }
 }
 
@@ -202,7 +184,7 @@ impl Taker {
 
     /// Takes one census and tells it. False: nobody listens any more.
     fn census(&mut self) -> bool {
-        let tracked = Arc::clone(&self.shared.tracked.lock().unwrap_or_else(PoisonError::into_inner));
+        let tracked = Arc::clone(&lock(&self.shared.tracked));
         self.begun = clock::now();
         self.cost = Duration::ZERO;
         let used = clock::thread_processor_time();

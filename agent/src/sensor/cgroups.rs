@@ -56,9 +56,7 @@ impl Cgroups {
             self.asked.insert(id);
         }
     }
-}
 
-impl Cgroups {
     /// What was told is not kept any more: each id may be asked for again.
     pub fn forget(&mut self) {
         self.asked.clear();
@@ -94,9 +92,7 @@ impl Finder {
             }
         }
     }
-}
 
-impl Finder {
     fn look(&self, wanted: &BTreeSet<u64>) -> BTreeMap<u64, String> {
         let root = self.roots.iter().find(|root| root.is_dir());
         root.map(|root| find(root, wanted)).unwrap_or_default()

@@ -4,14 +4,14 @@
 //! Reads procfs alone, never a path on a file system. An end is a hint: the probe that follows says whether the
 //! file system is dead.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::id::SuperblockId;
+use agent_core::incident::Daemon;
 use agent_core::time::Monotonic;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
@@ -19,8 +19,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tokio::sync::mpsc::Sender;
 
 use self::holders::{Holders, NewHolder};
-use crate::sensor::wake::{Outbox, Wake, Woken, wait_for_end};
-use crate::sensor::{SensorEvent, SourceName, SourceState};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken};
+use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
 
 mod holders;
@@ -39,7 +39,8 @@ const BATCH: usize = 64;
 pub struct FuseDaemons {
     wake: Arc<Wake>,
     tracked: Arc<Mutex<BTreeSet<SuperblockId>>>,
-    thread: Option<JoinHandle<()>>,
+    /// Kept for its end alone.
+    _thread: Running,
 }
 
 impl FuseDaemons {
@@ -56,7 +57,7 @@ impl FuseDaemons {
         let no_descriptor = |errno: Errno| format!("no descriptor for the thread: {errno}");
         std::fs::read_dir(&proc)
             .map_err(|error| format!("cannot read the processes in `{}`: {error}", proc.display()))?;
-        let wake = Arc::new(Wake::new().map_err(no_descriptor)?);
+        let wake = Wake::for_thread()?;
         let ends = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(no_descriptor)?;
         let tracked = Arc::new(Mutex::new(BTreeSet::new()));
         let watcher = Watcher {
@@ -67,32 +68,21 @@ impl FuseDaemons {
             wanted: Arc::clone(&tracked),
             tracked: BTreeSet::new(),
             served: BTreeSet::new(),
+            told: BTreeMap::new(),
             due: None,
             not_before: Monotonic::default(),
             state: SourceState::Running,
         };
-        let thread = std::thread::Builder::new()
-            .name("fuse-daemons".into())
-            .spawn(move || watcher.run())
-            .map_err(|error| format!("no thread: {error}"))?;
-        Ok(Self { wake, tracked, thread: Some(thread) })
+        let thread = Running::start("fuse-daemons", &wake, move || watcher.run())?;
+        Ok(Self { wake, tracked, _thread: thread })
     }
 
     /// These FUSE file systems are tracked from now on.
     pub fn track(&self, superblocks: BTreeSet<SuperblockId>) {
-        let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tracked = lock(&self.tracked);
         if *tracked != superblocks {
             *tracked = superblocks;
             self.wake.request();
-        }
-    }
-}
-
-impl Drop for FuseDaemons {
-    fn drop(&mut self) {
-        self.wake.stop();
-        if let Some(thread) = self.thread.take() {
-            wait_for_end(thread);
         }
     }
 }
@@ -107,6 +97,8 @@ struct Watcher {
     tracked: BTreeSet<SuperblockId>,
     /// Tracked ones whose daemon was seen at some time.
     served: BTreeSet<SuperblockId>,
+    /// Which processes serve which of them, as it was told last.
+    told: BTreeMap<SuperblockId, Daemon>,
     /// When processes are looked through next; never while nothing is tracked.
     due: Option<Monotonic>,
     not_before: Monotonic,
@@ -122,7 +114,7 @@ impl Watcher {
                 return;
             }
             if self.wake.take_request() {
-                self.tracked = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                self.tracked = lock(&self.wanted).clone();
                 if !self.look_again(clock::now()) {
                     return;
                 }
@@ -172,6 +164,13 @@ impl Watcher {
         let unwatched = self.watch(new);
         self.served.retain(|superblock| self.tracked.contains(superblock));
         self.served.extend(self.holders.served(&self.tracked));
+        let daemons = self.holders.daemons(&self.tracked);
+        if daemons != self.told {
+            self.told.clone_from(&daemons);
+            if !self.outbox.send(SensorEvent::Daemons(daemons)) {
+                return false;
+            }
+        }
         let unseen = self.tracked.len() - self.served.len();
         self.say(match looked {
             Err(error) => SourceState::Degraded(format!("cannot read the processes: {error}")),

@@ -6,6 +6,9 @@
 //! says when it is first read is the base line: those errors are from before, ext4 keeps them on disk for years.
 //! A superblock that is new gets its base line at once; the others are not read for that, however many come.
 //!
+//! The folder of a superblock has an inode number that is not used again: it tells a file system that was unmounted
+//! and mounted at once from one that stayed, where the mount table has no unique ids and shows the same as before.
+//!
 //! Reading them cannot hang on a dead disk: the values are in memory, the functions that print them take no lock
 //! of the file system and ask no device. The thread is on its own all the same, so that the event loop does not
 //! have to believe that.
@@ -13,9 +16,9 @@
 //! kernel: `ext4_attr_show`, fs/ext4/sysfs.c; `btrfs_devinfo_error_stats_show`, fs/btrfs/sysfs.c, since 5.14.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::errno::Errno;
@@ -26,8 +29,8 @@ use agent_core::topology::Mount;
 use tokio::sync::mpsc::Sender;
 
 use self::table::{Counters, Row, row_of};
-use crate::sensor::wake::{Outbox, Wake, wait_for_end};
-use crate::sensor::{SensorEvent, SourceState};
+use crate::sensor::wake::{Outbox, Running, Wake};
+use crate::sensor::{SensorEvent, SourceState, lock};
 use crate::sys::clock;
 
 mod table;
@@ -44,7 +47,8 @@ const PER_MILLE: u32 = 5;
 pub struct SysfsErrors {
     wake: Arc<Wake>,
     watched: Arc<Mutex<Watched>>,
-    thread: Option<JoinHandle<()>>,
+    /// Kept for its end alone.
+    _thread: Running,
 }
 
 /// What is to be read, by superblock.
@@ -64,7 +68,7 @@ impl SysfsErrors {
         let folder = sysfs.join("fs");
         std::fs::read_dir(&folder)
             .map_err(|error| format!("`{}` cannot be read: {error}", folder.display()))?;
-        let wake = Arc::new(Wake::new().map_err(|errno| format!("no descriptor for the thread: {errno}"))?);
+        let wake = Wake::for_thread()?;
         let watched = Arc::default();
         let reader = Reader {
             sysfs: sysfs.to_owned(),
@@ -74,18 +78,15 @@ impl SysfsErrors {
             wake: Arc::clone(&wake),
             not_before: Monotonic::default(),
         };
-        let thread = std::thread::Builder::new()
-            .name("sysfs-errors".into())
-            .spawn(move || reader.run())
-            .map_err(|error| format!("no thread: {error}"))?;
-        Ok(Self { wake, watched, thread: Some(thread) })
+        let thread = Running::start("sysfs-errors", &wake, move || reader.run())?;
+        Ok(Self { wake, watched, _thread: thread })
     }
 
     /// Reads the counters of these mounts' superblocks from now on, as far as their file systems have any.
     pub fn watch(&self, mounts: impl Iterator<Item = Arc<Mount>>) {
         let with_counters = mounts.filter(|mount| row_of(&mount.fstype).is_some());
         let watched: Watched = with_counters.map(|mount| (mount.superblock, mount)).collect();
-        let mut current = locked(&self.watched);
+        let mut current = lock(&self.watched);
         // Options change often, and say nothing about whose counters these are.
         let is_new = !keys(&current).eq(keys(&watched));
         *current = watched;
@@ -100,21 +101,17 @@ fn keys(watched: &Watched) -> impl Iterator<Item = (SuperblockId, Option<u64>)> 
     watched.iter().map(|(superblock, mount)| (*superblock, mount.unique))
 }
 
-impl Drop for SysfsErrors {
-    fn drop(&mut self) {
-        self.wake.stop();
-        if let Some(thread) = self.thread.take() {
-            wait_for_end(thread);
-        }
-    }
-}
-
 /// One superblock whose counters have been read.
+#[derive(Debug)]
 struct Known {
     /// Device numbers are used again.
     unique: Option<u64>,
     row: &'static Row,
     folder: PathBuf,
+    /// The inode number of the folder.
+    instance: u64,
+    /// When it was last found there.
+    seen: Monotonic,
     last: Counters,
 }
 
@@ -148,7 +145,7 @@ impl Reader {
 
     /// Takes base lines of what is new, and reads the others when they are due. `false`: nobody listens any more.
     fn look(&mut self, is_due: bool) -> bool {
-        let watched = locked(&self.watched).clone();
+        let watched = lock(&self.watched).clone();
         self.known.retain(|superblock, known| {
             let Some(mount) = watched.get(superblock) else { return false };
             // The table may be read with ids at one time and without at another.
@@ -170,8 +167,17 @@ impl Reader {
     /// Reads the counters of one that has a base line.
     fn read(&mut self, mount: &Mount) -> bool {
         let Some(known) = self.known.get_mut(&mount.superblock) else { return true };
+        let now = clock::now();
         // Unmounted since it was last watched, or read in the moment of it.
-        let Some(counters) = known.row.read(&known.folder) else { return true };
+        let (Some(instance), Some(counters)) = (instance(&known.folder), known.row.read(&known.folder))
+        else {
+            return true;
+        };
+        let seen = std::mem::replace(&mut known.seen, now);
+        if std::mem::replace(&mut known.instance, instance) != instance {
+            known.last = counters;
+            return self.outbox.send(SensorEvent::Renewed(mount.superblock, seen));
+        }
         let grown = growth(&known.last, &counters);
         known.last = counters;
         grown.into_iter().all(|(errno, count)| {
@@ -193,8 +199,14 @@ impl Reader {
 fn first(sysfs: &Path, mount: &Mount) -> Option<Known> {
     let row = row_of(&mount.fstype)?;
     let folder = row.find(sysfs, mount)?;
-    let last = row.read(&folder)?;
-    Some(Known { unique: mount.unique, row, folder, last })
+    let seen = clock::now();
+    let (instance, last) = (instance(&folder)?, row.read(&folder)?);
+    Some(Known { unique: mount.unique, row, folder, instance, seen, last })
+}
+
+/// kernel: `__kernfs_new_node`, fs/kernfs/dir.c: numbers are given out in turn, since 4.14.
+fn instance(folder: &Path) -> Option<u64> {
+    std::fs::metadata(folder).ok().map(|found| found.ino())
 }
 
 /// By how much each counter has grown. One that shrank was reset by somebody, or belongs to a file system that
@@ -205,11 +217,6 @@ fn growth(before: &Counters, after: &Counters) -> Vec<(Errno, u64)> {
         (more > 0).then_some((*errno, more))
     };
     after.iter().filter_map(grown).collect()
-}
-
-/// Nothing is done under this lock that could fail halfway.
-fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
-    watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -50,6 +50,36 @@ pub(super) struct Wake {
     requested: AtomicBool,
 }
 
+/// A sensor's thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    wake: Arc<Wake>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts a thread that ends when `wake` tells it to, or says why there is none.
+    pub(super) fn start(
+        name: &str,
+        wake: &Arc<Wake>,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, String> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+        let thread = thread.map_err(|error| format!("no thread: {error}"))?;
+        Ok(Self { wake: Arc::clone(wake), thread: Some(thread) })
+    }
+}
+
+impl Drop for Running {
+    /// Waits for its end, at most for a second.
+    fn drop(&mut self) {
+        self.wake.stop();
+        if let Some(thread) = self.thread.take() {
+            wait_for_end(thread);
+        }
+    }
+}
+
 /// What ended a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Woken {
@@ -66,6 +96,11 @@ impl Wake {
     pub(super) fn new() -> Result<Self, Errno> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         Ok(Self { bell, stopping: AtomicBool::new(false), requested: AtomicBool::new(false) })
+    }
+
+    /// One for a sensor's thread, or why there is none.
+    pub(super) fn for_thread() -> Result<Arc<Self>, String> {
+        Self::new().map(Arc::new).map_err(|errno| format!("no descriptor for the thread: {errno}"))
     }
 
     /// Asks the thread for its work.
@@ -160,13 +195,28 @@ mod tests {
         let wake = Arc::new(Wake::new().unwrap());
         let (sender, _receiver) = tokio::sync::mpsc::channel(1);
         let outbox = Outbox::new(sender, Arc::clone(&wake));
-        let dropped = || SensorEvent::Dropped { records: 1, mount_events: 0 };
+        let dropped = || SensorEvent::MountEventsDropped(1);
         assert!(outbox.send(dropped()));
         let thread = std::thread::spawn(move || outbox.send(dropped()));
         let started = clock::now();
         wake.stop();
         assert!(!thread.join().unwrap());
         assert!(clock::now().since(started) < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_thread_ends_with_what_holds_it() {
+        let wake = Wake::for_thread().unwrap();
+        let (ended, end) = std::sync::mpsc::channel();
+        let waiter = Arc::clone(&wake);
+        let running = Running::start("waits", &wake, move || {
+            while !waiter.is_stopping() {
+                waiter.wait(None, Duration::from_secs(60));
+            }
+            ended.send(()).unwrap_or_default();
+        });
+        drop(running.unwrap());
+        assert_eq!(end.recv_timeout(Duration::from_secs(30)), Ok(()));
     }
 
     #[test]

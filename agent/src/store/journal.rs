@@ -85,6 +85,20 @@ pub enum StoreError {
         /// How many.
         lines: usize,
     },
+    /// A file that says nothing this agent understands.
+    #[error("`{}` could not be understood; it was kept as `{}`, and only that volume's past is lost", path.display(), kept.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// Where it is now.
+        kept: PathBuf,
+    },
+    /// A file or directory that was not taken at the start, for a reason that was told then.
+    #[error("`{}` is left as it was found at the start", path.display())]
+    LeftAlone {
+        /// The file or directory.
+        path: PathBuf,
+    },
     /// Written by a newer agent.
     #[error("`{}` was written by a newer version ({version}); it is left alone and nothing is written", path.display())]
     Future {
@@ -133,6 +147,8 @@ pub(super) struct Journal {
     read_only: bool,
     /// Held as long as the journal is: another agent must not take the same plans for its own.
     lock: Option<Flock<File>>,
+    /// Another agent has that lock.
+    is_held: bool,
 }
 
 /// What became of reading the file.
@@ -157,6 +173,7 @@ impl Journal {
             appended: 0,
             read_only: false,
             lock: None,
+            is_held: false,
         };
         let mut defects = Vec::new();
         let loaded = journal.load(dir, &mut defects);
@@ -186,6 +203,7 @@ impl Journal {
         match take_lock(dir) {
             Ok(lock) => self.lock = lock,
             Err(defect) => {
+                self.is_held = true;
                 defects.push(defect);
                 return Loaded::LeaveAlone;
             }
@@ -214,7 +232,7 @@ impl Journal {
     /// What is in the file, if there is one that nobody else may write.
     fn read(&self, dir: &Path) -> Result<Option<Vec<u8>>, StoreError> {
         check_owner(dir)?;
-        let bytes = match read_bounded(&self.path) {
+        let bytes = match read_bounded(&self.path, MAX_BYTES) {
             Ok(bytes) => bytes,
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(StoreError::Io { operation: "read", path: self.path.clone(), source }),
@@ -253,17 +271,7 @@ impl Journal {
     /// Gives the file a second name, which it keeps when a new one takes its place. It keeps its own as well: if
     /// the new one cannot be written, the next start finds it again.
     fn set_aside(&self) -> Result<PathBuf, StoreError> {
-        let seconds = crate::sys::clock::wall().as_secs();
-        let failed = |source| StoreError::Io { operation: "set aside", path: self.path.clone(), source };
-        for number in 0..100 {
-            let kept = self.path.with_extension(format!("bad-{seconds}-{number}"));
-            match fs::hard_link(&self.path, &kept) {
-                Ok(()) => return Ok(kept),
-                Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(failed(source)),
-            }
-        }
-        Err(failed(io::ErrorKind::AlreadyExists.into()))
+        set_aside(&self.path)
     }
 
     fn note(&mut self, record: Record) {
@@ -278,6 +286,11 @@ impl Journal {
             }
             Body::Mark { .. } => {}
         }
+    }
+
+    /// Another agent keeps its state here: nothing is ours.
+    pub(super) const fn is_held_by_another(&self) -> bool {
+        self.is_held
     }
 
     /// Appends one record and syncs it.
@@ -350,7 +363,7 @@ fn take_lock(dir: &Path) -> Result<Option<Flock<File>>, StoreError> {
 }
 
 /// The file or directory decides what root unmounts: nobody else may write it.
-fn check_owner(path: &Path) -> Result<(), StoreError> {
+pub(super) fn check_owner(path: &Path) -> Result<(), StoreError> {
     let meta = fs::symlink_metadata(path).map_err(|source| StoreError::Io {
         operation: "look at",
         path: path.to_path_buf(),
@@ -364,11 +377,27 @@ fn check_owner(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a file up to `most` bytes. Never through a link, and never waiting for another end.
+pub(super) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
-    file.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Gives a file a second name, with the time in it.
+pub(super) fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
+    let seconds = crate::sys::clock::wall().as_secs();
+    let failed = |source| StoreError::Io { operation: "set aside", path: path.to_path_buf(), source };
+    for number in 0..100 {
+        let kept = path.with_extension(format!("bad-{seconds}-{number}"));
+        match fs::hard_link(path, &kept) {
+            Ok(()) => return Ok(kept),
+            Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(failed(source)),
+        }
+    }
+    Err(failed(io::ErrorKind::AlreadyExists.into()))
 }
 
 /// What a line is.

@@ -43,7 +43,8 @@ pub(crate) fn run(family: &str) -> ExitCode {
     println!("ready {}", used.next_back().unwrap_or("none"));
     let programs = started.programs.iter().map(|row| (row.program, format!("{:?}", row.state))).collect();
     let (tracked, shadows) = (Vec::new(), Vec::new());
-    let mut role = Role { handle, events, programs, tracked, shadows, totals: BTreeMap::new() };
+    let mut role =
+        Role { handle, events, programs, tracked, shadows, totals: BTreeMap::new(), source: String::new() };
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let answer = role.obey(&line);
         println!("{answer}");
@@ -51,7 +52,7 @@ pub(crate) fn run(family: &str) -> ExitCode {
     }
     let began = clock::now();
     role.handle.stop();
-    // Detaching trampolines on an emulated machine takes the whole second that stopping may take.
+    // A second, and some for a busy machine: nobody waits for what hangs on functions.
     assert!(clock::now().since(began) < Duration::from_millis(1500), "stopping took too long");
     ExitCode::SUCCESS
 }
@@ -63,6 +64,8 @@ struct Role {
     tracked: Vec<Tracked>,
     shadows: Vec<BytePath>,
     totals: BTreeMap<String, u64>,
+    /// What was last said of the source.
+    source: String,
 }
 
 impl Role {
@@ -75,6 +78,16 @@ impl Role {
                     root_inode: Some(root.parse().unwrap()),
                     mountpoint: BytePath::from(*mountpoint),
                 });
+                self.apply()
+            }
+            ["track_roots", major, minor, mountpoint, roots] => {
+                let superblock =
+                    SuperblockId { major: major.parse().unwrap(), minor: minor.parse().unwrap() };
+                self.tracked.extend(roots.split(',').map(|root| Tracked {
+                    superblock,
+                    root_inode: Some(root.parse().unwrap()),
+                    mountpoint: BytePath::from(*mountpoint),
+                }));
                 self.apply()
             }
             ["shadow", mountpoint] => {
@@ -92,6 +105,14 @@ impl Role {
                 }
                 "done".to_owned()
             }
+            // Answered by the next set of what is watched.
+            ["forget"] => {
+                self.tracked.clear();
+                self.shadows.clear();
+                "done".to_owned()
+            }
+            ["source"] => self.source.clone(),
+            ["await_source", words @ ..] => self.wait_for_source(&words.join(" ")),
             ["state", program] => self.state(program),
             ["await", key, count] => self.wait_for(key, count.parse().unwrap()),
             _ => format!("what is {line:?}?"),
@@ -109,6 +130,15 @@ impl Role {
             }
         }
         "no answer".to_owned()
+    }
+
+    /// What is said of the source, once that has these words or some seconds have passed.
+    fn wait_for_source(&mut self, words: &str) -> String {
+        let end = clock::now() + patiently(Duration::from_secs(5));
+        while clock::now() < end && !self.source.contains(words) {
+            self.next();
+        }
+        self.source.clone()
     }
 
     /// What became of a program. One that waits for a module gets the time to see that it has come.
@@ -143,14 +173,21 @@ impl Role {
                 eprintln!("record {key} by {task:?} after {:?}", clock::now().since(errors.at));
             }
             *self.totals.entry(key).or_default() += errors.count;
+            *self.totals.entry("counted".to_owned()).or_default() += errors.count;
             if errors.count == 0 {
                 *self.totals.entry("records".to_owned()).or_default() += 1;
             }
         }
+        if let SensorEvent::Source(_, state) = &event {
+            self.source = format!("{state:?}");
+        }
+        if let SensorEvent::Skipped { runs, .. } = &event {
+            *self.totals.entry("skipped".to_owned()).or_default() += runs;
+        }
         if let SensorEvent::Program(status) = &event {
             self.programs.insert(status.program, format!("{:?}", status.state));
         }
-        if let SensorEvent::Dropped { records, .. } = &event {
+        if let SensorEvent::Dropped(_, records) = &event {
             *self.totals.entry("dropped".to_owned()).or_default() += records;
         }
         Some(event)

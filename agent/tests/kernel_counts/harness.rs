@@ -120,11 +120,24 @@ impl Agent {
 
     /// Tracks the mount at a place.
     pub(crate) fn track(&mut self, place: &Path) {
+        // What a kernel does not have is no part of its family; so nothing may be missing.
+        assert_eq!(self.tell_to_track(place), "Running");
+    }
+
+    /// The same, whatever state the source is in; its answer.
+    pub(crate) fn tell_to_track(&mut self, place: &Path) -> String {
         let (major, minor) = device(place);
         let root = std::fs::metadata(place).unwrap().st_ino();
-        let answer = self.tell(&format!("track {major} {minor} {root} {}", place.display()));
-        // What a kernel does not have is no part of its family; so nothing may be missing.
-        assert_eq!(answer, "Running");
+        self.tell(&format!("track {major} {minor} {root} {}", place.display()))
+    }
+
+    /// Tracks directories of one superblock as the roots of volumes, all of which are shown at one place in turn.
+    pub(crate) fn track_roots(&mut self, roots: &[PathBuf], place: &Path) {
+        let inode = |root: &PathBuf| std::fs::metadata(root).unwrap().st_ino().to_string();
+        let inodes: Vec<String> = roots.iter().map(inode).collect();
+        let (major, minor) = device(roots.first().unwrap());
+        let command = format!("track_roots {major} {minor} {} {}", place.display(), inodes.join(","));
+        assert_eq!(self.tell(&command), "Running");
     }
 
     /// All totals, once the one of `key` has come to `count` or time is up.

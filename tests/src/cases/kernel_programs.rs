@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +12,7 @@ use integration_tests::harness::case::Case;
 use integration_tests::harness::matrix::{self, Row};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::scrape::Scrape;
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use serde_json::Value;
 
 pub(crate) const CASES: &[Case] = &[Case {
@@ -19,6 +21,17 @@ pub(crate) const CASES: &[Case] = &[Case {
     timeout: Duration::from_secs(240),
     run: every_program,
 }];
+
+/// The rows that the case adds with the family that is asked for: the agent has the same table everywhere.
+pub(crate) fn rows() -> Result<Vec<String>> {
+    let (programs, _) = ask_doctor("auto")?;
+    let family = matrix::family();
+    Ok(programs
+        .into_iter()
+        .filter(|program| program.is_tried_with(&family))
+        .map(|program| program.name)
+        .collect())
+}
 
 /// The hook of a program that is run once and never attached.
 const RUN_ONCE: &str = "BPF_PROG_TEST_RUN";
@@ -41,7 +54,7 @@ struct Program {
 fn every_program(bench: &mut Bench) -> Result<()> {
     let family = matrix::family();
     let (programs, sources) = ask_doctor(&family)?;
-    for program in programs.iter().filter(|program| family == "auto" || program.belongs_to(&family)) {
+    for program in programs.iter().filter(|program| program.is_tried_with(&family)) {
         matrix::add(&program.row())?;
     }
     for program in &programs {
@@ -56,10 +69,11 @@ fn every_program(bench: &mut Bench) -> Result<()> {
     let links = Links::of(agent.id())?;
     let attached: Vec<&Program> = programs.iter().filter(|program| program.is_hooked()).collect();
     let names: Vec<&str> = attached.iter().map(|program| program.name.as_str()).collect();
-    ensure!(links.programs.len() == attached.len(), "attached are {names:?}, the kernel has {links:?}");
-    for tracepoint in &links.tracepoints {
-        let has = attached.iter().any(|program| program.hook == *tracepoint);
-        ensure!(has, "the agent is attached to {tracepoint}, doctor says {names:?}");
+    let found = links.programs.len() + links.functions.len();
+    ensure!(found == attached.len(), "attached are {names:?}, the kernel has {links:?}");
+    for hook in links.tracepoints.union(&links.functions) {
+        let has = attached.iter().any(|program| program.hook == *hook);
+        ensure!(has, "the agent is attached to {hook}, doctor says {names:?}");
     }
     agent.must_run()
 }
@@ -112,8 +126,8 @@ impl Program {
         self.is_attached() && self.hook != RUN_ONCE && !self.hook.starts_with(ITERATORS)
     }
 
-    fn belongs_to(&self, family: &str) -> bool {
-        self.family == family || self.family == "always" || self.family == "extra"
+    fn is_tried_with(&self, family: &str) -> bool {
+        family == "auto" || self.family == family || self.family == "always" || self.family == "extra"
     }
 
     fn row(&self) -> Row<'_> {
@@ -142,6 +156,8 @@ struct Links {
     programs: BTreeSet<String>,
     /// Names of the raw tracepoints that have one.
     tracepoints: BTreeSet<String>,
+    /// Names of functions whose links no descriptor holds, but a file system that is nowhere mounted.
+    functions: BTreeSet<String>,
 }
 
 impl Links {
@@ -150,8 +166,16 @@ impl Links {
         let folder = format!("/proc/{process}/fdinfo");
         for descriptor in fs::read_dir(&folder).with_context(|| format!("cannot list {folder}"))? {
             // A descriptor may be closed meanwhile; links stay.
-            let Ok(text) = fs::read_to_string(descriptor?.path()) else { continue };
+            let descriptor = descriptor?;
+            let Ok(text) = fs::read_to_string(descriptor.path()) else { continue };
             links.take(&text);
+            let open = Path::new(&format!("/proc/{process}/fd")).join(descriptor.file_name());
+            if statfs(&open).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC) {
+                let names = fs::read_dir(&open).context("cannot list the links")?;
+                let names = names.flatten().map(|name| name.file_name().display().to_string());
+                // The kernel's own iterators there have a dot in their names.
+                links.functions.extend(names.filter(|name| !name.contains('.')));
+            }
         }
         Ok(links)
     }

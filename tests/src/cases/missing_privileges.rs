@@ -11,6 +11,7 @@ use integration_tests::harness::case::{Case, Skip};
 use integration_tests::harness::fuse_fs::{Injector, Mode};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::run_within;
+use integration_tests::harness::without_bpf;
 use nix::errno::Errno;
 use serde_json::Value;
 
@@ -60,6 +61,16 @@ const DAC_READ_SEARCH: Loss = Loss {
     off: &[],
     on: &["bpf", "fanotify_fs", "mountinfo"],
 };
+/// A filter that answers EPERM.
+const FORBIDDEN: Loss = Loss {
+    privilege: "",
+    taken: "",
+    off: &[("bpf", "refused by a seccomp filter")],
+    on: &["fanotify_fs", "mountinfo"],
+};
+/// A filter that answers ENOSYS.
+const HIDDEN: Loss =
+    Loss { off: &[("bpf", "a seccomp filter refuses the bpf system call: allow it")], ..FORBIDDEN };
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -103,6 +114,18 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse, Need::Bpf, Need::Tool("unshare")],
         timeout: TIMEOUT,
         run: user_namespace,
+    },
+    Case {
+        name: "where_a_filter_forbids_the_bpf_call_the_agent_runs_and_says_so",
+        needs: &[Need::Root, Need::Fuse, Need::Bpf],
+        timeout: TIMEOUT,
+        run: |bench| filtered(bench, Errno::EPERM, &FORBIDDEN),
+    },
+    Case {
+        name: "where_a_filter_hides_the_bpf_call_the_agent_runs_and_says_so",
+        needs: &[Need::Root, Need::Fuse, Need::Bpf],
+        timeout: TIMEOUT,
+        run: |bench| filtered(bench, Errno::ENOSYS, &HIDDEN),
     },
 ];
 
@@ -161,6 +184,25 @@ fn user_namespace(bench: &mut Bench) -> Result<()> {
     let text = String::from_utf8_lossy(&agent.command(&["doctor"])?.stdout).into_owned();
     ensure!(text.contains("this process is in a user namespace"), "{text}");
     Ok(())
+}
+
+/// Some runtimes of containers refuse the system call, others answer as if the kernel had none.
+fn filtered(bench: &mut Bench, errno: Errno, loss: &Loss) -> Result<()> {
+    let (_, reason) = loss.off.first().context("nothing is off")?;
+    let injector = Injector::start(bench, "volume", "here")?;
+    let mut setup = setup(bench, &injector)?;
+    setup.wrapper = without_bpf::wrapper(errno)?;
+    let mut agent = runs(bench, &injector, &setup, loss)?;
+    let said = agent.command(&["doctor"])?;
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let line = text.lines().find(|line| line.starts_with("bpf ")).unwrap_or_default();
+    ensure!(line.contains(" off ") && line.contains(*reason), "{text}");
+    ensure!(text.contains("a seccomp filter may refuse"), "the filter is not told: {text}");
+    // No privilege is missed, and there are other sources.
+    ensure!(said.status.code() == Some(0), "doctor ends with {}: {text}", said.status);
+    let log = agent.log()?;
+    ensure!(log.contains(*reason), "the log does not say why: {log}");
+    agent.must_run()
 }
 
 fn setpriv(taken: &str) -> Vec<String> {

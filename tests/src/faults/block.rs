@@ -10,7 +10,7 @@ use integration_tests::harness::needs::Need;
 use nix::sys::stat::{major, minor};
 
 use super::dm::{Answer, Mapped};
-use super::fault::{Fault, Place, World};
+use super::fault::{Fault, Place, World, names};
 use super::tools::{detach_all, mount, switch, text};
 use super::user::User;
 use super::watch::Watch;
@@ -148,6 +148,11 @@ const FAULTS: &[Fault<Block>] = &[
     BTRFS_ON_ERRORS,
     Fault { user: User::Writes, ..BTRFS_ON_ERRORS },
 ];
+
+/// The names of the rows.
+pub(super) fn rows() -> Vec<String> {
+    names(FAULTS)
+}
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use integration_tests::harness::process::{Background, wait_gone};
 use integration_tests::harness::wait::wait_for;
 use nix::sys::signal::Signal;
 
-use super::fault::{Fault, Place, World};
+use super::fault::{Fault, Place, World, names};
 use super::tools::{TOOL_TIME, daemon, detach_all, mount, signal_all, switch, text, tool, wait_listening};
 use super::user::{DATA, User};
 use super::watch::Watch;
@@ -27,16 +27,25 @@ const HOST: &str = "/sys/bus/pseudo/drivers/scsi_debug";
 const MEDIUM_ERROR: &str = "2";
 const BAD_SECTOR: &str = "/sys/module/scsi_debug/parameters/medium_error_start";
 
-const NBD_DEVICE: &str = "/dev/nbd0";
+/// How many devices the driver makes.
+///
+/// kernel: `nbds_max`, drivers/block/nbd.c, since 2.6.
+const NBD_DEVICES: usize = 16;
 
 /// The disk of the row that is running.
 #[derive(Debug)]
 struct Disks {
     directory: PathBuf,
     server: Option<Background>,
+    /// Network disks so far. Each row has a device of its own: what the last one left may still use the one before.
+    network: usize,
 }
 
 impl Disks {
+    fn network_disk(&self) -> String {
+        format!("/dev/nbd{}", self.network % NBD_DEVICES)
+    }
+
     fn scsi(&mut self, place: &Place) -> Result<()> {
         // The last user of the row before may not have closed its file yet.
         wait_for("the simulated disk is free", TOOL_TIME, || tool("rmmod", &["scsi_debug"]).is_ok())?;
@@ -48,16 +57,19 @@ impl Disks {
     }
 
     fn nbd(&mut self, place: &Place) -> Result<()> {
-        let image = self.directory.join("nbd.img");
+        self.network += 1;
+        let device = self.network_disk();
+        let image = self.directory.join(format!("{}.img", place.name));
         fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).context("cannot make an image")?;
+        // Not through the server: a machine that is slow would take the time limit of a request for an error.
+        make_ext4(text(&image)?)?;
         let config = self.directory.join("nbd.conf");
         let export = format!("[generic]\nlistenaddr = 127.0.0.1\n[disk]\nexportname = {}\n", text(&image)?);
         fs::write(&config, export).context("cannot write the configuration")?;
         self.server = Some(daemon(&self.directory, "nbd-server", &["-d", "-C", text(&config)?])?);
         wait_listening(10809)?;
-        tool("nbd-client", &["-N", "disk", "127.0.0.1", NBD_DEVICE, "-timeout", "2"])?;
-        make_ext4(NBD_DEVICE)?;
-        mount("ext4", NBD_DEVICE, &place.mountpoint, "")
+        tool("nbd-client", &["-N", "disk", "127.0.0.1", &device, "-timeout", "30"])?;
+        mount("ext4", &device, &place.mountpoint, "")
     }
 }
 
@@ -67,7 +79,8 @@ impl World for Disks {
         detach_all(&place.mountpoint)?;
         if self.server.take().is_some() {
             let _ = signal_all("nbd-server", Signal::SIGKILL);
-            let _ = tool("nbd-client", &["-d", NBD_DEVICE]);
+            let _ = tool("nbd-client", &["-d", &self.network_disk()]);
+            let _ = fs::remove_file(self.directory.join(format!("{}.img", place.name)));
         }
         Ok(())
     }
@@ -118,9 +131,14 @@ const FAULTS: &[Fault<Disks>] = &[
     Fault { user: User::Reads, ..SERVER_KILLED },
 ];
 
+/// The names of the rows.
+pub(super) fn rows() -> Vec<String> {
+    names(FAULTS)
+}
+
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {
-    let mut world = Disks { directory: watch.directory().to_owned(), server: None };
+    let mut world = Disks { directory: watch.directory().to_owned(), server: None, network: 0 };
     watch.run(&mut world, FAULTS)?;
     let _ = tool("rmmod", &["scsi_debug"]);
     Ok(())
@@ -128,7 +146,7 @@ pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {
 
 fn make_ext4(device: &str) -> Result<()> {
     let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
-    tool("mkfs.ext4", &["-q", "-E", options, device]).map(drop)
+    tool("mkfs.ext4", &["-q", "-F", "-E", options, device]).map(drop)
 }
 
 /// Where on its device a file begins: `0: 0.. 127: FIRST.. LAST: 128: …`.

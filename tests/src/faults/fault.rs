@@ -57,6 +57,18 @@ pub(crate) struct Fault<W: 'static> {
     pub(crate) beside: Option<fn(&Value) -> Result<String>>,
 }
 
+impl<W> Fault<W> {
+    /// The row's name, with who touches the volume.
+    pub(crate) fn name(&self) -> String {
+        format!("{}, {}", self.row, self.user.word())
+    }
+}
+
+/// The names of rows.
+pub(crate) fn names<W>(faults: &[Fault<W>]) -> Vec<String> {
+    faults.iter().map(Fault::name).collect()
+}
+
 /// What the rows of one table share.
 pub(crate) trait World {
     /// After a row, however it ended: nothing of it may be left for the next.

@@ -12,7 +12,7 @@ use integration_tests::harness::process::send;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use super::fault::{Fault, Place, World};
+use super::fault::{Fault, Place, World, names};
 use super::tools::{detach_all, mount, switch};
 use super::user::User;
 use super::watch::Watch;
@@ -119,6 +119,11 @@ const FAULTS: &[Fault<Daemon>] = &[
     ANSWERS_ERRORS,
     Fault { user: User::Reads, ..ANSWERS_ERRORS },
 ];
+
+/// The names of the rows.
+pub(super) fn rows() -> Vec<String> {
+    names(FAULTS)
+}
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {

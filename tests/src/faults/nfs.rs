@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use integration_tests::harness::needs::Need;
 use serde_json::Value;
 
-use super::fault::{Fault, Place, World};
+use super::fault::{Fault, Place, World, names};
 use super::nfs_server::{EXPORT, EXPORT4, NfsServer, lose_packets};
 use super::tools::{detach_all, mount};
 use super::user::User;
@@ -183,6 +183,11 @@ const FAULTS: &[Fault<Clients>] = &[
         ..STOPPED
     },
 ];
+
+/// The names of the rows.
+pub(super) fn rows() -> Vec<String> {
+    names(FAULTS)
+}
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::{Background, wait_gone};
 use nix::sys::signal::Signal;
 
-use super::fault::{Fault, Place, World};
+use super::fault::{Fault, Place, World, names};
 use super::tools::{daemon, detach_all, mount, signal_all, text, wait_listening};
 use super::user::User;
 use super::watch::Watch;
@@ -138,6 +138,11 @@ const FAULTS: &[Fault<Samba>] = &[
     Fault { user: User::Reads, ..KILLED },
     Fault { row: "SMB hard, server killed", set_up: |_, place| mount_share(place, "hard"), ..KILLED },
 ];
+
+/// The names of the rows.
+pub(super) fn rows() -> Vec<String> {
+    names(FAULTS)
+}
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {

@@ -9,7 +9,7 @@ use integration_tests::harness::needs::Need;
 use serde_json::Value;
 
 use super::dm::{Answer, Mapped};
-use super::fault::{Fault, Place, World};
+use super::fault::{Fault, Place, World, names};
 use super::tools::{detach_all, mount, text, tool};
 use super::user::{DATA, User};
 use super::watch::{Watch, counted_by};
@@ -107,6 +107,11 @@ const FAULTS: &[Fault<Stack>] = &[
         ..SICK_LOWER
     },
 ];
+
+/// The names of the rows.
+pub(super) fn rows() -> Vec<String> {
+    names(FAULTS)
+}
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {

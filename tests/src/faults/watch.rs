@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use integration_tests::harness::agent::{Agent, Setup, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::loop_dev::LoopDevice;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::fault::{Fault, Place, World};
 use super::user::{AtWork, DATA};
 
-/// Names the rows to run, by parts of their names with commas between. All of them when it is not set.
+/// Names the rows to run, by parts of their names with semicolons between. All of them when it is not set.
 const ONLY: &str = "MOUNTIE_FAULT";
 
 /// Loading the kernel programs is slow in an emulated machine.
@@ -47,6 +47,22 @@ pub(crate) struct Watch<'a> {
 struct Found {
     took: Duration,
     detail: String,
+}
+
+impl Found {
+    fn word(&self) -> String {
+        format!("detected in {} ms", self.took.as_millis())
+    }
+}
+
+/// Where a row ended that did not come to its end.
+enum Failed {
+    /// The volume could not be made, or was not healthy when it was sound.
+    SetUp(Error),
+    /// The fault could not be made, or was not found.
+    Missed(Error),
+    /// It was found; what is beside it was not judged rightly, or it did not become healthy again.
+    After(Found, Error),
 }
 
 /// Whether the start of the kernel programs is over: then the agent has a table of them.
@@ -81,8 +97,8 @@ impl<'a> Watch<'a> {
     pub(crate) fn run<W: World>(&mut self, world: &mut W, faults: &[Fault<W>]) -> Result<()> {
         let only = std::env::var(ONLY).unwrap_or_default();
         for fault in faults {
-            let row = format!("{}, {}", fault.row, fault.user.word());
-            if !only.split(',').any(|part| row.contains(part)) {
+            let row = fault.name();
+            if !only.split(';').any(|part| row.contains(part)) {
                 continue;
             }
             self.rows += 1;
@@ -113,24 +129,39 @@ impl<'a> Watch<'a> {
         let (result, detail) = match first_unmet(fault.needs) {
             Some(reason) => (reason, String::new()),
             None => {
-                let set_up = self.set_up(world, fault, place);
-                let is_set_up = set_up.is_ok();
-                let found = set_up.and_then(|()| self.put_through(world, fault, place));
+                let (word, error, mut detail) = match self.put_through(world, fault, place) {
+                    Ok(found) => (found.word(), None, found.detail),
+                    Err(Failed::SetUp(error)) => ("not set up".to_owned(), Some(error), String::new()),
+                    Err(Failed::Missed(error)) => ("missed".to_owned(), Some(error), String::new()),
+                    Err(Failed::After(found, error)) => {
+                        (format!("{}, wrong afterwards", found.word()), Some(error), found.detail)
+                    }
+                };
                 if let Err(error) = world.clear(place) {
                     self.failures.push(format!("{row}: left behind: {error:#}"));
                 }
-                match found {
-                    Ok(found) => (format!("detected in {} ms", found.took.as_millis()), found.detail),
-                    Err(error) => {
-                        self.failures.push(format!("{row}: {error:#}"));
-                        let word = if is_set_up { "missed" } else { "not set up" };
-                        (word.to_owned(), format!("{error:#}"))
-                    }
+                if let Some(error) = error {
+                    self.failures.push(format!("{row}: {error:#}"));
+                    detail += &format!(" {error:#}");
                 }
+                (word, detail)
             }
         };
         println!("{row}: {result}: {detail}");
         matrix::add(&Row { table: "faults", row, result: &result, detail: &detail })
+    }
+
+    /// The whole row, but for what must be cleared away.
+    fn put_through<W>(&self, world: &mut W, fault: &Fault<W>, place: &Place) -> Result<Found, Failed> {
+        self.set_up(world, fault, place).map_err(Failed::SetUp)?;
+        let mut found = self.break_it(world, fault, place).map_err(Failed::Missed)?;
+        match self.afterwards(world, fault, place) {
+            Ok(note) => {
+                found.detail += &note;
+                Ok(found)
+            }
+            Err(error) => Err(Failed::After(found, error)),
+        }
     }
 
     /// Mounts the volume, and lets the agent see it while it is sound.
@@ -145,12 +176,17 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Breaks it, waits until that is found, and where it can be repaired, until that is seen too.
-    fn put_through<W>(&self, world: &mut W, fault: &Fault<W>, place: &Place) -> Result<Found> {
+    /// Breaks it, and waits until that is found.
+    fn break_it<W>(&self, world: &mut W, fault: &Fault<W>, place: &Place) -> Result<Found> {
         let begin = now();
         (fault.break_it)(world, place).context("cannot be broken")?;
         let mut user = AtWork::new(self.bench, fault.user, place);
-        let mut found = self.wait_degraded(fault, place, begin, &mut user)?;
+        self.wait_degraded(fault, place, begin, &mut user)
+    }
+
+    /// Looks at the volume beside it, and where it can be repaired, waits until that is seen.
+    fn afterwards<W>(&self, world: &mut W, fault: &Fault<W>, place: &Place) -> Result<String> {
+        let mut notes = String::new();
         if let Some(check) = fault.beside {
             let beside = place.beside();
             let note = wait_for_some("the other volume is as it should be", FOUND, || {
@@ -158,16 +194,16 @@ impl<'a> Watch<'a> {
                 let note = check(&view).with_context(|| summary(&view))?;
                 Ok(Some(format!("; beside it, {note}: {}", summary(&view))))
             });
-            found.detail += &note?;
+            notes += &note?;
         }
         if let Some(repair) = fault.repair {
             let (begin, repaired) = (now(), repair(world, place));
             repaired.context("cannot be repaired")?;
             self.wait_healthy(place).context("after the repair")?;
             let took = now().saturating_sub(begin).as_millis();
-            found.detail += &format!("; healthy {took} ms after the repair began");
+            notes += &format!("; healthy {took} ms after the repair began");
         }
-        Ok(found)
+        Ok(notes)
     }
 
     /// Tells the agent to watch this volume, and no other.

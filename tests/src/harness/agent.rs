@@ -5,6 +5,7 @@ mod config;
 
 use std::fs::{self, File, OpenOptions};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
@@ -16,7 +17,7 @@ use nix::sys::signal::Signal;
 pub use self::config::{Setup, Volume, toml_string};
 use super::bench::Bench;
 use super::http;
-use super::process::{Background, run_within};
+use super::process::{Background, arguments, run_within};
 use super::scrape::Scrape;
 use super::wait::wait_for_some;
 
@@ -223,6 +224,14 @@ impl Agent {
             Some(status) => bail!("the agent ended with {status}"),
         }
     }
+}
+
+/// Whether a process is a running agent, and not one of the workers that it started.
+#[must_use]
+pub fn is_agent(process: u32) -> bool {
+    let words = arguments(process);
+    let is_binary = |word: &Vec<u8>| binary().is_ok_and(|binary| binary.as_os_str().as_bytes() == *word);
+    words.first().is_some_and(is_binary) && words.get(1).is_some_and(|word| word == b"run")
 }
 
 /// Runs the binary with arguments that need no running agent, to its end.

@@ -17,7 +17,7 @@ pub struct Case {
     pub needs: &'static [Need],
     /// It is ended then, and has failed.
     pub timeout: Duration,
-    /// What it does. Process 1 of its own process and mount namespaces.
+    /// What it does, in a mount namespace of its own.
     pub run: fn(&mut Bench) -> Result<()>,
 }
 

@@ -60,7 +60,7 @@ pub fn run_within(command: &mut Command, within: Duration) -> Result<Output> {
 pub struct Background(pub Child);
 
 impl Background {
-    /// Its id in the case's process namespace.
+    /// Its id, in the case's process namespace where it has one.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.0.id()
@@ -122,7 +122,7 @@ pub fn send(process: u32, signal: Signal) -> Result<()> {
     kill(Pid::from_raw(id), signal).with_context(|| format!("cannot signal process {process}"))
 }
 
-/// The processes of the case's process namespace.
+/// The processes that this one can see: those of the case's process namespace, where it has one.
 #[must_use]
 pub fn all() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -171,6 +171,46 @@ pub fn children(process: u32) -> Vec<u32> {
         .into_iter()
         .filter(|one| status_number(*one, "PPid") == Some(u64::from(process)) && !arguments(*one).is_empty())
         .collect()
+}
+
+/// Everything below a process, however deep.
+#[must_use]
+pub fn descendants(process: u32) -> Vec<u32> {
+    let with_parents = all().into_iter().filter_map(|id| Some((id, parent(id)?)));
+    let pairs: Vec<(u32, u32)> = with_parents.collect();
+    let (mut found, mut next) = (Vec::new(), vec![process]);
+    while let Some(above) = next.pop() {
+        let below = pairs.iter().filter(|(id, parent)| *parent == above && !found.contains(id));
+        let below: Vec<u32> = below.map(|(id, _)| *id).collect();
+        next.extend(&below);
+        found.extend(below);
+    }
+    found
+}
+
+/// kernel: `do_task_stat`, fs/proc/array.c: the parent's id is the second field behind the name.
+fn parent(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// What people call a process: its number and its first arguments.
+#[must_use]
+pub fn shown(process: u32) -> String {
+    let words: Vec<_> =
+        arguments(process).iter().take(3).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    format!("{process} ({})", words.join(" "))
+}
+
+/// The inode number of the first process namespace of every kernel.
+///
+/// kernel: `PROC_PID_INIT_INO`, include/linux/proc_ns.h, since 3.8.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether this process is in the first process namespace: then the ids that the kernel tells are those in `/proc`.
+#[must_use]
+pub fn is_among_all() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_NAMESPACE))
 }
 
 /// How many descriptors a process has open.

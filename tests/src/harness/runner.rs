@@ -1,16 +1,20 @@
 //! Runs the table of cases: each in a fresh child with a process namespace and a mount namespace of its own, so
 //! that daemons, agents, mounts and loop devices are gone when the child is gone, whatever it did.
 //!
+//! On a machine that belongs to the tests a case may run among the machine's own processes instead; then a process
+//! of the runner's stands in for the end of the namespace.
+//!
 //! The child tells by its exit code how it went. What it printed is shown when it failed. A case that cannot
 //! run here is skipped with a reason and counts as ignored; under `CI=true` only the skips on the list may be.
 
+mod reaper;
 mod skips;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -18,12 +22,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, wait};
 
+use self::reaper::END;
+pub use self::reaper::run_reaper;
 use self::skips::AllowedSkips;
 use super::bench::Bench;
 use super::case::{Case, Skip};
 use super::needs::{Need, first_unmet};
+use super::process::{descendants, send};
 use super::wait::{now, patiently, pause, wait_for};
 
 /// The case ended and everything held.
@@ -39,6 +47,9 @@ pub const KEEP_WRECK: &str = "MOUNTIE_KEEP_WRECK";
 /// The first argument that makes this program process 1 of a case: NAME DIRECTORY.
 pub const INIT: &str = "--init";
 
+/// The first argument that makes this program take the place of process 1 of a case: NAME DIRECTORY.
+pub const REAPER: &str = "--reaper";
+
 /// The first argument that makes this program a case: NAME DIRECTORY.
 pub const CASE: &str = "--case";
 
@@ -48,8 +59,23 @@ pub const SHOW: &str = "--show";
 /// The argument that chooses the cases for guests instead of the table: `--vm`, or `--vm=PART,PART`.
 pub const VM: &str = "--vm";
 
+/// The argument that shows what the chosen cases for guests are, instead of running them.
+pub const PLAN: &str = "--plan";
+
 /// Names the directories of all cases, so that a run can remove what a dead run left.
 const PREFIX: &str = "mountie-case-";
+
+/// Among which processes a case runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Processes {
+    /// In a namespace of its own.
+    Own,
+    /// With all of the machine, in the first namespace: as the agent is deployed.
+    Machine,
+}
+
+/// How long the devices of a case may stay behind it.
+const GONE: Duration = Duration::from_secs(20);
 
 /// How one isolated run of a case ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,7 +91,7 @@ pub enum Ending {
 }
 
 /// The parent's side: shows and runs the table.
-pub fn run_table(cases: Vec<Case>, arguments: &[String]) -> ExitCode {
+pub fn run_table(cases: Vec<Case>, processes: Processes, arguments: &[String]) -> ExitCode {
     let (allowed, rest) = match AllowedSkips::from_arguments(arguments) {
         Ok(found) => found,
         Err(error) => {
@@ -80,7 +106,7 @@ pub fn run_table(cases: Vec<Case>, arguments: &[String]) -> ExitCode {
     let allowed = Arc::new(allowed);
     let trials = cases.into_iter().map(|case| {
         let allowed = Arc::clone(&allowed);
-        Trial::ignorable_test(case.name, move || trial(&case, &allowed))
+        Trial::ignorable_test(case.name, move || trial(&case, processes, &allowed))
     });
     libtest_mimic::run(&options, trials.collect()).exit_code()
 }
@@ -107,7 +133,7 @@ pub fn vm_parts(arguments: Vec<String>) -> (Option<Option<String>>, Vec<String>)
 /// Held by every case while it runs; in full by one that must be alone.
 static RUNNING: RwLock<()> = RwLock::new(());
 
-fn trial(case: &Case, allowed: &AllowedSkips) -> Result<Completion, Failed> {
+fn trial(case: &Case, processes: Processes, allowed: &AllowedSkips) -> Result<Completion, Failed> {
     let alone = case.needs.contains(&Need::Alone);
     // A lock that somebody died with is as good as any: it protects no data.
     let _alone = alone.then(|| RUNNING.write());
@@ -115,7 +141,8 @@ fn trial(case: &Case, allowed: &AllowedSkips) -> Result<Completion, Failed> {
     let ending = match first_unmet(case.needs) {
         Some(reason) => Ending::Skipped(reason),
         None => {
-            run_isolated(case, &std::env::temp_dir()).map_err(|error| Failed::from(format!("{error:#}")))?
+            let ending = run_among(processes, case, &std::env::temp_dir());
+            ending.map_err(|error| Failed::from(format!("{error:#}")))?
         }
     };
     match ending {
@@ -140,29 +167,28 @@ fn trial(case: &Case, allowed: &AllowedSkips) -> Result<Completion, Failed> {
 /// # Errors
 /// When the child cannot be started, or when something of it outlives it.
 pub fn run_isolated(case: &Case, base: &Path) -> Result<Ending> {
+    run_among(Processes::Own, case, base)
+}
+
+/// Runs one case in a mount namespace of its own, among the processes that are asked for.
+///
+/// # Errors
+/// When the child cannot be started, or when something of it outlives it.
+pub fn run_among(processes: Processes, case: &Case, base: &Path) -> Result<Ending> {
     let directory = make_directory(base)?;
     let printed_to = directory.with_extension("output");
     let output =
         File::create(&printed_to).with_context(|| format!("cannot create {}", printed_to.display()))?;
-    let mut child = isolated(case.name, &directory)?
+    let mut child = isolated(processes, case.name, &directory)?
         .stdin(Stdio::null())
         .stderr(output.try_clone().context("cannot duplicate the output file")?)
         .stdout(output)
         .spawn()
         .context("cannot start `unshare`")?;
-    let begin = now();
-    let status = loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the case")? {
-            break Some(status);
-        }
-        if now().saturating_sub(begin) > patiently(case.timeout) {
-            // The signal at its parent's death ends process 1 of the namespace, and that ends all the others.
-            child.kill().context("cannot end the case")?;
-            child.wait().context("cannot wait for the case")?;
-            break None;
-        }
-        pause(Duration::from_millis(10));
-    };
+    let status = ended_within(&mut child, patiently(case.timeout))?;
+    if status.is_none() {
+        end(&mut child, processes)?;
+    }
     let printed = String::from_utf8_lossy(&fs::read(&printed_to).unwrap_or_default()).into_owned();
     let _ = fs::remove_file(&printed_to);
     clear_away(&directory)?;
@@ -177,6 +203,44 @@ pub fn run_isolated(case: &Case, base: &Path) -> Result<Ending> {
     })
 }
 
+/// After this long a case has ended, also one that hangs, and nothing of it is left.
+#[must_use]
+pub fn ended_after(case: &Case) -> Duration {
+    patiently(case.timeout + END + GONE)
+}
+
+/// How a child ended, if it did in time.
+fn ended_within(child: &mut Child, within: Duration) -> Result<Option<ExitStatus>> {
+    let begin = now();
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the case")? {
+            return Ok(Some(status));
+        }
+        if now().saturating_sub(begin) > within {
+            return Ok(None);
+        }
+        pause(Duration::from_millis(10));
+    }
+}
+
+/// Ends a case that takes too long, with all that it started.
+fn end(child: &mut Child, processes: Processes) -> Result<()> {
+    if processes == Processes::Machine {
+        send(child.id(), Signal::SIGTERM)?;
+        if ended_within(child, patiently(END))?.is_some() {
+            return Ok(());
+        }
+        for id in descendants(child.id()) {
+            // One that has just ended is no failure.
+            let _ = send(id, Signal::SIGKILL);
+        }
+    }
+    // Where the case has its own processes: the signal at its parent's death ends process 1 of the namespace, and
+    // that ends all the others.
+    child.kill().context("cannot end the case")?;
+    child.wait().context("cannot wait for the case").map(drop)
+}
+
 /// Runs one show: like a case, in the open, with this terminal.
 pub fn run_shown(shows: &[Case], name: &str) -> ExitCode {
     let Some(show) = shows.iter().find(|show| show.name == name) else {
@@ -189,7 +253,8 @@ pub fn run_shown(shows: &[Case], name: &str) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let shown = make_directory(&std::env::temp_dir()).and_then(|directory| {
-        let status = isolated(show.name, &directory)?.status().context("cannot start `unshare`")?;
+        let status =
+            isolated(Processes::Own, show.name, &directory)?.status().context("cannot start `unshare`")?;
         clear_away(&directory)?;
         Ok(status.success())
     });
@@ -203,14 +268,26 @@ pub fn run_shown(shows: &[Case], name: &str) -> ExitCode {
     }
 }
 
-fn isolated(case: &str, directory: &Path) -> Result<Command> {
+fn isolated(processes: Processes, case: &str, directory: &Path) -> Result<Command> {
+    let (flags, role): (&[&str], _) = match processes {
+        Processes::Own => (&["--pid", "--fork", "--kill-child=KILL", "--mount-proc"], INIT),
+        Processes::Machine => (&[], REAPER),
+    };
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--propagation", "private"])
+        .args(["--mount", "--propagation", "private"])
+        .args(flags)
         .arg(std::env::current_exe().context("cannot find this program")?)
-        .args([INIT, case])
+        .args([role, case])
         .arg(directory);
     Ok(command)
+}
+
+/// Starts the case itself; its process id.
+fn start_case(name: &OsStr, directory: &OsStr) -> Result<i32> {
+    let this_program = std::env::current_exe().context("cannot find this program")?;
+    let child = Command::new(this_program).arg(CASE).arg(name).arg(directory).spawn();
+    i32::try_from(child.context("cannot start the case")?.id()).context("not a process id")
 }
 
 /// Process 1 of the namespaces: starts the case, and buries what others leave. The case is not process 1 itself,
@@ -219,19 +296,17 @@ fn isolated(case: &str, directory: &Path) -> Result<Command> {
 ///
 /// kernel: `zap_pid_ns_processes`, kernel/pid_namespace.c, since 2.6.24.
 pub fn run_init(name: &OsStr, directory: &OsStr) -> ExitCode {
-    let started = std::env::current_exe()
-        .and_then(|this_program| Command::new(this_program).arg(CASE).arg(name).arg(directory).spawn());
-    let case = match started {
-        Ok(case) => i64::from(case.id()),
+    let case = match start_case(name, directory) {
+        Ok(case) => case,
         Err(error) => {
-            eprintln!("cannot start the case: {error}");
+            eprintln!("{error:#}");
             return ExitCode::FAILURE;
         }
     };
     loop {
         match wait() {
-            Ok(WaitStatus::Exited(id, code)) if i64::from(id.as_raw()) == case => std::process::exit(code),
-            Ok(WaitStatus::Signaled(id, signal, _)) if i64::from(id.as_raw()) == case => {
+            Ok(WaitStatus::Exited(id, code)) if id.as_raw() == case => std::process::exit(code),
+            Ok(WaitStatus::Signaled(id, signal, _)) if id.as_raw() == case => {
                 eprintln!("the case was ended by {signal}");
                 return ExitCode::FAILURE;
             }
@@ -290,9 +365,7 @@ fn clear_away(directory: &Path) -> Result<()> {
         eprintln!("kept: {}", directory.display());
         return Ok(());
     }
-    wait_for("the loop devices of the case are gone", Duration::from_secs(20), || {
-        loop_devices_in(directory).is_empty()
-    })?;
+    wait_for("the loop devices of the case are gone", GONE, || loop_devices_in(directory).is_empty())?;
     fs::remove_dir(directory).with_context(|| format!("the case left something in {}", directory.display()))
 }
 

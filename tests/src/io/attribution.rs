@@ -25,18 +25,33 @@ use super::marks::{self, Counts, Marks, counts, difference, key};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Bpf];
 
+/// The rows of the table of kernels that cases here are.
+const TWO_ROOTS: &str = "two roots of one superblock";
+const OVERLAY: &str = "read through an overlay";
+const SUBVOLUMES: &str = "calls on one of two btrfs subvolumes";
+
+/// The row that a case is, if it is one.
+pub(super) fn row_of(case: &Case) -> Option<&'static str> {
+    let rows = [
+        ("io::two_roots_of_one_superblock_are_told_apart", TWO_ROOTS),
+        ("io::a_failure_below_an_overlay_is_counted_once_for_each_volume", OVERLAY),
+        ("io::errors_of_one_btrfs_subvolume_are_counted_for_that_one", SUBVOLUMES),
+    ];
+    rows.into_iter().find(|(name, _)| *name == case.name).map(|(_, row)| row)
+}
+
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "io::two_roots_of_one_superblock_are_told_apart",
         needs: NEEDS,
         timeout: Duration::from_secs(150),
-        run: two_roots,
+        run: |bench| judged(TWO_ROOTS, two_roots(bench)),
     },
     Case {
         name: "io::a_failure_below_an_overlay_is_counted_once_for_each_volume",
         needs: &[Need::Root, Need::Fuse, Need::Bpf, Need::FileSystem("overlay")],
         timeout: Duration::from_secs(150),
-        run: overlay,
+        run: |bench| judged(OVERLAY, overlay(bench)),
     },
     Case {
         name: "io::errors_of_one_btrfs_subvolume_are_counted_for_that_one",
@@ -50,7 +65,7 @@ pub(super) const CASES: &[Case] = &[
             Need::Tool("btrfs"),
         ],
         timeout: Duration::from_secs(150),
-        run: subvolumes,
+        run: |bench| judged(SUBVOLUMES, subvolumes(bench)),
     },
     Case {
         name: "io::the_first_process_that_met_an_error_is_described",
@@ -121,7 +136,7 @@ fn only(errno: Errno, op: &str) -> Counts {
     Counts::from([(key(errno, op), CALLS)])
 }
 
-fn two_roots(bench: &mut Bench) -> Result<()> {
+fn two_roots(bench: &mut Bench) -> Result<&'static str> {
     let injector = Injector::start(bench, "volume", "here")?;
     let part = bench.make_directory("part")?;
     bind(&injector.mountpoint().join("sub"), &part)?;
@@ -156,10 +171,10 @@ fn two_roots(bench: &mut Bench) -> Result<()> {
         ensure!(rises.get(owner) == Some(&only(Errno::ENXIO, "open")), "{}: {rises:?}", path.display());
         ensure!(rises.get(other).is_some_and(Counts::is_empty), "{}: {rises:?}", path.display());
     }
-    io_row("two roots of one superblock", "counted")
+    Ok("counted")
 }
 
-fn overlay(bench: &mut Bench) -> Result<()> {
+fn overlay(bench: &mut Bench) -> Result<&'static str> {
     let injector = Injector::start(bench, "volume", "here")?;
     let (other, merged) = (bench.make_directory("other")?, bench.make_directory("merged")?);
     let options = format!("lowerdir={}:{}", injector.mountpoint().display(), other.display());
@@ -184,13 +199,12 @@ fn overlay(bench: &mut Bench) -> Result<()> {
     // programs only, and then once for each.
     let below = rises.get(1).context("no second volume")?;
     ensure!(below.is_empty() || *below == only(Errno::EIO, "read"), "{rises:?}");
-    let below = if below.is_empty() { "counted for the overlay" } else { "counted for both" };
-    io_row("read through an overlay", below)
+    Ok(if below.is_empty() { "counted for the overlay" } else { "counted for both" })
 }
 
 /// The roots of all subvolumes have one inode number, and one superblock: they are told apart by their names. The top
 /// of the file system, which has that number as well, is a third volume.
-fn subvolumes(bench: &mut Bench) -> Result<()> {
+fn subvolumes(bench: &mut Bench) -> Result<&'static str> {
     // Marks need a volume whose calls can be made to fail.
     let injector = Injector::start(bench, "marks", "here")?;
     let device = LoopDevice::make(bench, "disk", Kind::Btrfs)?;
@@ -233,7 +247,7 @@ fn subvolumes(bench: &mut Bench) -> Result<()> {
             }
         }
     }
-    io_row("calls on one of two btrfs subvolumes", "counted for that one")
+    Ok("counted for that one")
 }
 
 fn btrfs(words: &[&str], path: &Path) -> Result<()> {
@@ -280,6 +294,10 @@ fn own_cgroup() -> Option<String> {
     directory.join("cgroup.procs").is_file().then(|| path.to_owned())
 }
 
-fn io_row(row: &str, result: &str) -> Result<()> {
-    matrix::add(&matrix::Row { table: "io", row, result, detail: "" })
+/// Adds the row, however the case went.
+fn judged(row: &str, result: Result<&'static str>) -> Result<()> {
+    let detail = result.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+    let word = *result.as_ref().unwrap_or(&"wrong");
+    matrix::add(&matrix::Row { table: "io", row, result: word, detail: &detail })?;
+    result.map(drop)
 }

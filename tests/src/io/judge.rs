@@ -7,17 +7,18 @@ use integration_tests::harness::agent::{Agent, Setup, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
 use integration_tests::harness::matrix;
+use integration_tests::harness::process::is_among_all;
 use nix::errno::Errno;
 
 use super::actor::{Actor, MOST_CALLS};
 use super::marks::{Counts, Marks, counts, difference, key};
-use super::row::Row;
+use super::row::{CALL, Row};
 
 /// How often a row's call is made while it fails, and then while all is well.
 const FAILING: usize = 5;
 const GOOD: usize = 3;
 
-/// Names the rows to judge, by parts of their names with commas between. All of them when it is not set.
+/// Names the rows to judge, by parts of their names with semicolons between. All of them when it is not set.
 const ONLY: &str = "MOUNTIE_IO";
 
 /// Operations that other hooks count under: another side of the same fault.
@@ -48,7 +49,7 @@ pub(super) fn all<'a>(bench: &mut Bench, rows: impl Iterator<Item = &'a Row>) ->
     let mut judge = Judge::start(bench)?;
     let (mut wrong, mut tried) = (Vec::new(), 0);
     let only = std::env::var(ONLY).unwrap_or_default();
-    for row in rows.filter(|row| only.split(',').any(|part| row.name.contains(part))) {
+    for row in rows.filter(|row| only.split(';').any(|part| row.name.contains(part))) {
         tried += 1;
         let found = judge.row(row);
         let (result, detail) = match &found {
@@ -114,7 +115,8 @@ impl<'a> Judge<'a> {
         if !row.counts {
             return Ok(Finding::Counted);
         }
-        let seen = row.seen_by.iter().any(|program| self.attached.contains(*program));
+        let has = |programs: &[&str]| programs.iter().any(|program| self.attached.contains(*program));
+        let seen = has(row.seen_by) || (row.by_process && is_among_all() && has(CALL));
         match counted {
             counted if counted == failed => Ok(Finding::Counted),
             0 if row.seen_by.is_empty() => Ok(Finding::NotCounted("no hook sees it".to_owned())),

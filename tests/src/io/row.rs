@@ -28,6 +28,9 @@ pub(super) struct Row {
     /// Whether the error may come later than the call that caused it: some calls succeed then, and one that is made
     /// when all is well again may still fail. What counts is what the program met.
     pub late: bool,
+    /// Whether the agent must find the caller's process to place the call: it can where it sees the ids that the
+    /// kernel tells, in the first process namespace.
+    pub by_process: bool,
     /// Opens what is needed, while all is well.
     pub prepare: fn(&mut Scene) -> Result<()>,
     /// Makes one call.
@@ -53,6 +56,7 @@ pub(super) const fn row(
         seen_by: CALL,
         also: &[],
         late: false,
+        by_process: false,
         prepare: one_file,
         call,
     }
@@ -77,6 +81,11 @@ impl Row {
     /// With other operations that may rise.
     pub(super) const fn also(self, also: &'static [&'static str]) -> Self {
         Self { also, ..self }
+    }
+
+    /// With a caller whose process must be found.
+    pub(super) const fn by_process(self) -> Self {
+        Self { by_process: true, ..self }
     }
 
     /// With an error that may come late.

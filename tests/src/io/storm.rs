@@ -34,7 +34,8 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "io::what_a_storm_on_a_volume_loses_is_told_until_it_is_over",
-        needs: &[Need::Root, Need::Fuse, Need::Bpf],
+        // Another storm on the machine fills this agent's ring as well, before its own has begun.
+        needs: &[Need::Root, Need::Fuse, Need::Bpf, Need::Alone],
         timeout: Duration::from_secs(420),
         run: storm_on_a_volume,
     },

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::quietly::tail;
+
 use super::cache::{self, clear};
 use super::cpio::Archive;
 use super::kernel::Kernel;
 use super::qemu::{self, Files, Machine};
-use super::run::tail;
 
 /// The folders of running guests, below the cache's.
 const GUESTS: &str = "guests";
@@ -50,6 +51,8 @@ pub(crate) struct Job {
     pub(crate) modules: Vec<String>,
     /// The guest is ended then.
     pub(crate) deadline: Duration,
+    /// It is ended as well when for so long it neither printed anything nor added a row.
+    pub(crate) silence: Duration,
 }
 
 /// How a guest ended.
@@ -59,6 +62,8 @@ pub(crate) enum Ending {
     Exited(i32),
     /// It was ended at its deadline; the end of its console.
     TimedOut(String),
+    /// It was ended because nothing was heard of it; the end of its console.
+    Silent(String),
     /// It ended without a word about the command; the end of its console.
     Died(String),
 }
@@ -107,7 +112,8 @@ impl Bench {
         };
         let begin = Instant::now();
         let mut command = qemu::command(&self.machine, &files);
-        let (is_over, output) = follow(&mut command, job.deadline, self.live)?;
+        let rows = Path::new(ROWS).file_name().map(|name| work.join(name)).unwrap_or_default();
+        let (end, output) = follow(&mut command, job, &rows, self.live)?;
         let read = |path: &Path| {
             fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
         };
@@ -115,11 +121,13 @@ impl Bench {
         // A command that ended counts, also when the guest then does not manage to power off.
         let ending = match read(&work.join("exit")).trim().parse() {
             Ok(code) => Ending::Exited(code),
-            Err(_) if is_over => Ending::Died(console()),
-            Err(_) => Ending::TimedOut(console()),
+            Err(_) => match end {
+                End::Gone => Ending::Died(console()),
+                End::Late => Ending::TimedOut(console()),
+                End::Silent => Ending::Silent(console()),
+            },
         };
-        let rows = Path::new(ROWS).file_name().map(|name| read(&work.join(name))).unwrap_or_default();
-        Ok(Outcome { ending, output, rows, took: begin.elapsed() })
+        Ok(Outcome { ending, output, rows: read(&rows), took: begin.elapsed() })
     }
 }
 
@@ -133,8 +141,22 @@ impl Drop for Emulator {
     }
 }
 
-/// Runs the emulator until it ends or the deadline comes. Whether it ended, and what the guest's command printed.
-fn follow(command: &mut Command, deadline: Duration, live: bool) -> Result<(bool, String)> {
+/// Why the emulator is not followed any longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// It ended.
+    Gone,
+    /// The deadline came.
+    Late,
+    /// Nothing was heard of the guest for too long.
+    Silent,
+}
+
+/// How often the file of rows is looked at.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Runs the emulator until it ends or takes too long. Why it is over, and what the guest's command printed.
+fn follow(command: &mut Command, job: &Job, rows: &Path, live: bool) -> Result<(End, String)> {
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
     let mut emulator = Emulator(child.context("failed to start the emulator")?);
     // Held until the end; the emulator must not see the end of its input.
@@ -142,25 +164,37 @@ fn follow(command: &mut Command, deadline: Duration, live: bool) -> Result<(bool
     let output = emulator.0.stdout.take().context("the emulator has no output")?;
     let pieces = read_in_background(output);
     let begin = Instant::now();
+    let (mut heard, mut written) = (begin, 0);
     let mut printed = Vec::new();
-    let is_over = loop {
-        match pieces.recv_timeout(deadline.saturating_sub(begin.elapsed())) {
+    let end = loop {
+        let left = job.deadline.saturating_sub(begin.elapsed());
+        let quiet = job.silence.saturating_sub(heard.elapsed());
+        if left.is_zero() || quiet.is_zero() {
+            break if left.is_zero() { End::Late } else { End::Silent };
+        }
+        match pieces.recv_timeout(left.min(quiet).min(PERIOD)) {
             Ok(piece) => {
                 if live {
                     let _ = std::io::stdout().write_all(&piece);
                     let _ = std::io::stdout().flush();
                 }
                 printed.extend_from_slice(&piece);
+                heard = Instant::now();
             }
-            Err(RecvTimeoutError::Timeout) => break false,
+            Err(RecvTimeoutError::Timeout) => {
+                let length = fs::metadata(rows).map(|found| found.len()).unwrap_or(0);
+                if length != written {
+                    (heard, written) = (Instant::now(), length);
+                }
+            }
             // Only the emulator held the other end: it is gone, or about to be.
-            Err(RecvTimeoutError::Disconnected) => break true,
+            Err(RecvTimeoutError::Disconnected) => break End::Gone,
         }
     };
-    if is_over {
+    if end == End::Gone {
         emulator.0.wait().context("cannot wait for the emulator")?;
     }
-    Ok((is_over, String::from_utf8_lossy(&printed).into_owned()))
+    Ok((end, String::from_utf8_lossy(&printed).into_owned()))
 }
 
 fn read_in_background(mut output: ChildStdout) -> Receiver<Vec<u8>> {
@@ -207,6 +241,11 @@ fn archive(init: &Path, modules: &[PathBuf]) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
+/// The folder of what this run shows to its guests: another run may build anew meanwhile.
+pub(crate) fn binaries() -> PathBuf {
+    cache::folder().join(GUESTS).join(format!("{}-binaries", std::process::id()))
+}
+
 /// Removes the folders of guests whose run was killed.
 pub(crate) fn remove_leftovers() -> Result<()> {
     let Ok(entries) = fs::read_dir(cache::folder().join(GUESTS)) else { return Ok(()) };
@@ -225,18 +264,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_is_followed_to_its_end_or_to_the_deadline() {
-        let sh = |script: &str, deadline| {
+    fn output_is_followed_to_its_end_to_the_deadline_or_to_a_long_silence() {
+        let rows = std::env::temp_dir().join(format!("mountie-vm-rows-{}", std::process::id()));
+        let sh = |script: &str, deadline, silence| {
             let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            follow(&mut command, deadline, false).unwrap()
+            command.args(["-c", script, "sh"]).arg(&rows);
+            let (name, words) = (String::new(), Vec::new());
+            let job = Job {
+                name,
+                command: words.clone(),
+                environment: Vec::new(),
+                modules: words,
+                deadline,
+                silence,
+            };
+            follow(&mut command, &job, &rows, false).unwrap()
         };
         let (long, short) = (Duration::from_secs(60), Duration::from_millis(200));
-        assert_eq!(sh("printf 'a\nb'", long), (true, "a\nb".to_owned()));
+        assert_eq!(sh("printf 'a\nb'", long, long), (End::Gone, "a\nb".to_owned()));
         let begin = Instant::now();
-        assert_eq!(sh("printf a; exec sleep 60", short), (false, "a".to_owned()));
-        assert!(begin.elapsed() < Duration::from_secs(30));
+        assert_eq!(sh("printf a; exec sleep 60", short, long), (End::Late, "a".to_owned()));
         // Its input stays open: `cat` would end at the end of it.
-        assert!(!sh("cat", short).0);
+        assert_eq!(sh("cat", long, short).0, End::Silent);
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        // Rows are signs of life as well: it is silent for long only when there are no more.
+        let begin = Instant::now();
+        let script = "for i in 1 2 3; do sleep 1; echo x >> \"$1\"; done; exec sleep 60";
+        assert_eq!(sh(script, long, Duration::from_secs(5)).0, End::Silent);
+        assert!(begin.elapsed() >= Duration::from_secs(7));
+        fs::remove_file(rows).unwrap();
     }
 }

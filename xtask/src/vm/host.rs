@@ -6,11 +6,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::apt::Apt;
 use crate::command::step;
+use crate::quietly::quiet;
 use crate::setup::{Package, ensure_installed, program_exists};
 
 use super::packages::{KEYRING, codename, mirror};
-use super::run::quiet;
 
 /// Makes images, and unpacks kernels and modules.
 const PACKAGES: &[Package] = &[
@@ -49,11 +50,8 @@ fn install_from_backports(cache: &Path) -> Result<()> {
     let backports = format!("{}-backports", codename()?);
     step(&format!("apt-get install -t {backports} {}", QEMU.name));
     let folder = cache.join("apt").join("host");
-    for part in ["sources.d", "lists/partial", "cache/archives/partial"] {
-        let part = folder.join(part);
-        create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
-    }
     let sources = folder.join("sources.d");
+    create_dir_all(&sources).with_context(|| format!("cannot make {}", sources.display()))?;
     fs::write(
         sources.join("backports.list"),
         format!("deb [signed-by={KEYRING}] {} {backports} main\n", mirror()),
@@ -66,19 +64,10 @@ fn install_from_backports(cache: &Path) -> Result<()> {
             fs::copy(own, sources.join(name)).with_context(|| format!("cannot copy {}", own.display()))?;
         }
     }
-    let apt = || {
-        let mut apt = Command::new("apt-get");
-        for (key, value) in [
-            ("Dir::Etc::SourceList", Path::new("/dev/null")),
-            ("Dir::Etc::SourceParts", &sources),
-            ("Dir::State::Lists", &folder.join("lists")),
-            ("Dir::Cache", &folder.join("cache")),
-        ] {
-            apt.arg("-o").arg(format!("{key}={}", value.display()));
-        }
-        apt.args(["-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Languages=none"]);
-        apt
-    };
-    quiet(apt().arg("update"))?;
-    quiet(apt().args(["install", "-y", "--no-install-recommends", "-t", &backports, QEMU.name])).map(drop)
+    let options =
+        ["Dir::Etc::SourceList=/dev/null".to_owned(), format!("Dir::Etc::SourceParts={}", sources.display())];
+    let apt = Apt::in_folder(&folder, options)?;
+    quiet(apt.program("apt-get").arg("update"))?;
+    let install = ["install", "-y", "--no-install-recommends", "-t", &backports, QEMU.name];
+    quiet(apt.program("apt-get").args(install)).map(drop)
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::command::{root as workspace, step};
 use crate::setup;
 
-use super::guest::{Bench, Ending, Job, ROWS, remove_leftovers};
+use super::guest::{Bench, Ending, Job, ROWS, binaries, remove_leftovers};
 use super::kernel::Kernel;
 use super::kernels::Series;
 use super::qemu::Machine;
@@ -41,7 +41,7 @@ struct Row {
 /// Measures on one kernel; writes the document.
 pub(crate) fn run(series: &'static Series) -> Result<()> {
     setup::run()?;
-    let binaries = cache::folder().join("binaries");
+    let binaries = binaries();
     suite::build(&binaries)?;
     let init = build_init()?;
     let cache = cache::Cache::open()?;
@@ -53,7 +53,7 @@ pub(crate) fn run(series: &'static Series) -> Result<()> {
     let machine =
         Machine { accelerator: "tcg,thread=single".to_owned(), more: counting, ..Machine::default() };
     let root = root::prepare(&cache, PEERS)?;
-    let bench = Bench { root, init, share: binaries, machine, live: true };
+    let bench = Bench { root, init, share: binaries.clone(), machine, live: true };
     step(&format!("instructions on {} (every one is emulated: this takes some minutes)", series.name));
     let job = Job {
         name: "instructions".to_owned(),
@@ -63,12 +63,14 @@ pub(crate) fn run(series: &'static Series) -> Result<()> {
             .to_vec(),
         modules: Vec::new(),
         deadline: DEADLINE,
+        silence: DEADLINE,
     };
     let outcome = bench.run(&kernel, &job)?;
+    cache::clear(&binaries)?;
     match outcome.ending {
         Ending::Exited(0) => {}
         Ending::Exited(code) => bail!("the measurement ended with {code}"),
-        Ending::TimedOut(console) | Ending::Died(console) => {
+        Ending::TimedOut(console) | Ending::Silent(console) | Ending::Died(console) => {
             bail!("the guest did not finish; the end of its console:\n{console}")
         }
     }

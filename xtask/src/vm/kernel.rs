@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::quietly::quiet;
+
 use super::cache::{Cache, clear};
 use super::kernels::{self, Series};
 use super::modules;
 use super::packages::Suite;
 use super::root::make_disk;
-use super::run::quiet;
 
 /// A kernel in the cache.
 #[derive(Clone, Debug)]

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::quietly::quiet;
+
 use super::cache::clear;
-use super::run::quiet;
 
 /// Folders below `kernel/` that the guests get: storage, networks, and what these use.
 const KEPT: &[&str] = &[

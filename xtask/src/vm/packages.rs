@@ -2,13 +2,14 @@
 //! are.
 
 use std::fs::{self, File, create_dir_all};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::apt::Apt;
+use crate::quietly::quiet;
+
 use super::cache;
-use super::run::quiet;
 
 /// Signs every suite of Debian.
 pub(crate) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -30,7 +31,7 @@ pub(crate) struct Package {
 /// The packages of one suite.
 pub(crate) struct Suite {
     name: String,
-    folder: PathBuf,
+    apt: Apt,
     /// apt refuses a second process on the same lists; this one waits.
     _lock: File,
 }
@@ -39,23 +40,28 @@ impl Suite {
     /// Fetches the lists of a suite, into a folder of their own below that of the cache.
     pub(crate) fn fetch(name: &str, folder: &Path) -> Result<Self> {
         let folder = folder.join("apt").join(name);
-        for part in ["lists/partial", "cache/archives/partial"] {
-            let part = folder.join(part);
-            create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
-        }
-        let lock = cache::lock(&folder, "suite")?;
         let sources = folder.join("sources.list");
+        let alone = [
+            format!("Dir::Etc::SourceList={}", sources.display()),
+            "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            "Dir::Etc::Preferences=/dev/null".to_owned(),
+            "Dir::Etc::PreferencesParts=/dev/null".to_owned(),
+            "Dir::State::status=/dev/null".to_owned(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
+        ];
+        let apt = Apt::in_folder(&folder, alone)?;
+        let lock = cache::lock(&folder, "suite")?;
         fs::write(&sources, format!("deb [signed-by={KEYRING}] {} {name} main\n", url(name, &mirror())))
             .with_context(|| format!("cannot write {}", sources.display()))?;
-        let suite = Self { name: name.to_owned(), folder, _lock: lock };
+        let suite = Self { name: name.to_owned(), apt, _lock: lock };
         let remedy = || format!("cannot fetch the package lists of {name}: is the mirror reachable?");
-        quiet(suite.apt("apt-get").arg("update")).with_context(remedy)?;
+        quiet(suite.apt.program("apt-get").arg("update")).with_context(remedy)?;
         Ok(suite)
     }
 
     /// Everything that can be downloaded and whose name begins so.
     pub(crate) fn available(&self, start: &str) -> Result<Vec<Package>> {
-        let index = quiet(self.apt("apt-cache").arg("dumpavail"))?;
+        let index = quiet(self.apt.program("apt-cache").arg("dumpavail"))?;
         Ok(parse_index(&index, start))
     }
 
@@ -66,30 +72,9 @@ impl Suite {
             "" => package.name.clone(),
             version => format!("{}={version}", package.name),
         });
-        quiet(self.apt("apt-get").current_dir(into).arg("download").args(names))
+        quiet(self.apt.program("apt-get").current_dir(into).arg("download").args(names))
             .with_context(|| format!("cannot download from {}", self.name))
             .map(drop)
-    }
-
-    fn apt(&self, program: &str) -> Command {
-        let mut apt = Command::new(program);
-        let option = |key: &str, value: &Path| format!("{key}={}", value.display());
-        for setting in [
-            option("Dir::Etc::SourceList", &self.folder.join("sources.list")),
-            option("Dir::State::Lists", &self.folder.join("lists")),
-            option("Dir::Cache", &self.folder.join("cache")),
-            "Dir::Etc::SourceParts=/dev/null".to_owned(),
-            "Dir::Etc::Preferences=/dev/null".to_owned(),
-            "Dir::Etc::PreferencesParts=/dev/null".to_owned(),
-            "Dir::State::status=/dev/null".to_owned(),
-            "APT::Sandbox::User=root".to_owned(),
-            "APT::Update::Post-Invoke-Success::=".to_owned(),
-            "Acquire::Languages=none".to_owned(),
-            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
-        ] {
-            apt.arg("-o").arg(setting);
-        }
-        apt
     }
 }
 

@@ -1,4 +1,4 @@
-//! What came of the guests: told as they end, gathered in the table, written to a file after a full run.
+//! What came of the guests: told as they end, and kept in the table. A run replaces its own cells.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,39 +8,42 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::command::step;
 
+use super::cache;
 use super::guest::{Ending, Outcome};
 use super::kernel::Kernel;
+use super::kernels;
 use super::suite::{self, Planned};
-use super::table::{self, Column, Row};
+use super::table::{self, Key, Row, Table};
 
-/// Where the table of a full run is kept.
+/// Where the table is kept.
 pub(super) const FILE: &str = "tests/KERNELS.md";
 
 const HEAD: &str = "\
 # Kernels
 
 What works on which kernel, seen in emulated guests with distributions' own kernels.
-Written by `cargo xtask vm`; a run without arguments writes it anew.
+Written by `cargo xtask vm`: a run replaces the cells that it comes to, one without arguments begins anew.
 `–` means that nothing was said about the row on that kernel.
 
 ";
 
 /// The table under way.
 pub(super) struct Report {
-    columns: Vec<Column>,
     failed: Vec<String>,
-    /// Where the table is kept; of a full run alone.
-    file: Option<PathBuf>,
+    file: PathBuf,
+    /// Every row that there is.
+    known: Vec<Key>,
 }
 
 impl Report {
-    pub(super) fn new(kernels: &[Kernel], file: Option<PathBuf>) -> Self {
-        let column = |kernel: &Kernel| Column {
-            name: kernel.name.to_owned(),
-            release: kernel.release.clone(),
-            rows: Vec::new(),
-        };
-        Self { columns: kernels.iter().map(column).collect(), failed: Vec::new(), file }
+    /// Goes on with what the file says, or begins `anew`.
+    pub(super) fn new(file: PathBuf, known: Vec<Key>, anew: bool) -> Result<Self> {
+        let report = Self { failed: Vec::new(), file, known };
+        if anew {
+            fs::write(&report.file, HEAD)
+                .with_context(|| format!("cannot write {}", report.file.display()))?;
+        }
+        Ok(report)
     }
 
     /// Takes what came of one guest; tells a failure in full.
@@ -50,7 +53,9 @@ impl Report {
         let title = format!("{}: {}", kernel.name, planned.job.name);
         if !has_passed {
             println!("── {title}: what it printed\n{}", outcome.output.trim_end());
-            if let Ending::TimedOut(console) | Ending::Died(console) = &outcome.ending {
+            if let Ending::TimedOut(console) | Ending::Silent(console) | Ending::Died(console) =
+                &outcome.ending
+            {
                 println!("── {title}: the end of its console\n{console}");
             }
             self.failed.push(title.clone());
@@ -58,56 +63,65 @@ impl Report {
         let counts = suite::counts(&outcome.output);
         let words = counts.clone().map_or(String::new(), |counts| format!(", {counts}"));
         step(&format!("{title}: {how}{words}, {:.0} s", outcome.took.as_secs_f64()));
-        let mut rows = table::parse(&outcome.rows)?;
-        if planned.part.is_row {
+        let mut rows = table::parse_rows(&outcome.rows)?;
+        for row in &rows {
+            println!("   {}: {}{}", row.row, row.result, row.beside());
+        }
+        if planned.part.is_row && planned.rows.contains(&planned.part.key(planned.family)) {
             let result = match (&outcome.ending, counts) {
                 (Ending::Exited(_), Some(counts)) => counts,
                 _ => how,
             };
-            rows.push(Row {
-                table: "suites".to_owned(),
-                family: planned.family.label().to_owned(),
-                row: planned.part.name.to_owned(),
-                result,
-            });
+            rows.push(Row::of_suite(planned.family.label(), planned.part.name, result));
         }
-        let column = self.columns.iter_mut().find(|column| column.name == kernel.name);
-        column.context("a guest of an unknown kernel")?.rows.extend(rows);
-        // A run takes long: what was seen is kept when it is ended.
-        self.write().map(drop)
+        if !planned.is_kept {
+            return Ok(());
+        }
+        // A run takes long: what was seen is kept when it is ended. Another run may write as well.
+        let cells = cells(planned, &rows, &outcome.ending);
+        self.change(|table| {
+            table.release(kernel.name, &kernel.release);
+            for (key, result) in &cells {
+                table.set(kernel.name, key, result.as_deref());
+            }
+        })
     }
 
-    /// Prints the table, and fails when a guest failed.
-    pub(super) fn finish(mut self) -> Result<()> {
-        println!("\n{}", self.write()?);
-        if self.file.is_some() {
-            step(&format!("written to {FILE}"));
-        }
+    /// Says where the table is, and fails when a guest failed.
+    pub(super) fn finish(self) -> Result<()> {
+        step(&format!("the table is in {FILE}"));
         if self.failed.is_empty() {
             return Ok(());
         }
         bail!("{} of the guests failed:\n  {}", self.failed.len(), self.failed.join("\n  "));
     }
 
-    /// The table as it is by now, also in its file.
-    fn write(&mut self) -> Result<String> {
-        for column in &mut self.columns {
-            // Guests end in any order; the table does not change with it.
-            column.rows.sort_by_key(order_of);
-        }
-        let text = table::render(&self.columns);
-        if let Some(file) = &self.file {
-            fs::write(file, format!("{HEAD}{text}"))
-                .with_context(|| format!("cannot write {}", file.display()))?;
-        }
-        Ok(text)
+    fn change(&self, change: impl FnOnce(&mut Table)) -> Result<()> {
+        let _lock = cache::lock(&cache::folder(), "table")?;
+        let text =
+            fs::read_to_string(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
+        let mut table = Table::new(kernels::ALL.iter().map(|series| series.name));
+        table.arrange(&self.known);
+        table.read(&text);
+        change(&mut table);
+        fs::write(&self.file, format!("{HEAD}{}", table.render()))
+            .with_context(|| format!("cannot write {}", self.file.display()))
     }
 }
 
-/// Parts are in the order of the suite, families in that of their names.
-fn order_of(row: &Row) -> (usize, String) {
-    let part = suite::PARTS.iter().position(|part| part.name == row.row);
-    (part.unwrap_or(0), row.family.clone())
+/// The cells that a guest changes. A row that it should have come to and did not has no old result either.
+fn cells(planned: &Planned, rows: &[Row], ending: &Ending) -> Vec<(Key, Option<String>)> {
+    let missing = match ending {
+        // Its case was skipped.
+        Ending::Exited(0) => None,
+        Ending::Exited(_) => Some("not come to: its case failed before"),
+        Ending::TimedOut(_) | Ending::Silent(_) => Some("guest ended by time"),
+        Ending::Died(_) => Some("guest died"),
+    };
+    let begin = planned.rows.iter().map(|key| (key.clone(), missing.map(str::to_owned)));
+    let told = rows.iter().map(|row| (row.key(), Some(row.result.clone())));
+    // The last word counts.
+    begin.chain(told).collect()
 }
 
 /// How a guest ended, in a few words.
@@ -116,6 +130,7 @@ pub(super) fn ending(outcome: &Outcome, deadline: Duration) -> String {
         Ending::Exited(0) => "passed".to_owned(),
         Ending::Exited(code) => format!("exit code {code}"),
         Ending::TimedOut(_) => format!("not done in {} s, ended", deadline.as_secs()),
+        Ending::Silent(_) => format!("silent for too long, ended after {} s", outcome.took.as_secs()),
         Ending::Died(_) => "the guest died".to_owned(),
     }
 }

@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::quietly::{quiet, tail};
+
 use super::cache::{Cache, clear};
 use super::packages::{Package, Suite, codename, mirror};
-use super::run::quiet;
 
 /// What the guests have beside the essential packages.
 const PACKAGES: &[&str] = &[
@@ -102,7 +103,7 @@ pub(crate) fn make_disk(folder: &Path, disk: &Path) -> Result<()> {
     let output = output.context("failed to start mkfs.erofs")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!("mkfs.erofs {} ended with {}:\n{}", disk.display(), output.status, super::run::tail(&said, 10));
+        bail!("mkfs.erofs {} ended with {}:\n{}", disk.display(), output.status, tail(&said, 10));
     }
     Ok(())
 }

@@ -1,20 +1,21 @@
 //! What is run in each guest: the project's own tests, each part in a guest of its own, so that one that brings
 //! its kernel down costs only itself.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::agent::Profile;
+use crate::built;
 use crate::command::{cargo, must, step};
 
 use super::Family;
 use super::guest::{Job, ROWS};
+use super::table::Key;
 
 /// One part of the suite.
 #[derive(Debug)]
@@ -29,62 +30,69 @@ pub(super) struct Part {
     families: &'static [Family],
     /// Whether how it ended is a row; otherwise its cases add rows themselves.
     pub(super) is_row: bool,
-    deadline: Duration,
+    /// How long it may take; `None`: as long as its cases may, each of which is ended when it takes too long.
+    deadline: Option<Duration>,
+    /// Whether it is left out unless it is asked for.
+    on_request: bool,
 }
 
 /// How many times longer things may take in a guest, two of which share a busy machine.
 const PATIENCE: &str = "6";
 
-/// Parts of many rows or cases: with `fexit` an agent takes a minute to start on a busy machine, and a row of the
-/// table of I/O up to ten seconds.
-const LONG: Duration = Duration::from_secs(2700);
+/// From the start of the emulator to that of the tests, and from their end to its own.
+const AROUND: Duration = Duration::from_secs(300);
+
+/// A guest from which nothing was heard for so long is ended. A case that adds no row before its end, and then hangs
+/// in it, is given up by its own limits sooner.
+const SILENCE: Duration = Duration::from_secs(1200);
 
 const BOTH: &[Family] = &[Family::Fexit, Family::SysExit];
 const AUTO: &[Family] = &[Family::Auto];
+
+/// A case with many faults has a guest for itself: what hangs there costs no other.
+const fn faults(name: &'static str, arguments: &'static [&'static str]) -> Part {
+    Part {
+        name,
+        program: "cases",
+        arguments,
+        families: AUTO,
+        is_row: false,
+        deadline: None,
+        on_request: false,
+    }
+}
+
+/// A suite whose end is one row.
+const fn suite(program: &'static str, arguments: &'static [&'static str], minutes: u64) -> Part {
+    Part {
+        name: program,
+        program,
+        arguments,
+        families: AUTO,
+        is_row: true,
+        deadline: Some(Duration::from_secs(minutes * 60)),
+        on_request: false,
+    }
+}
 
 /// Every part, in the order of the table.
 pub(super) const PARTS: &[Part] = &[
     Part {
         name: "programs and kinds of I/O",
-        program: "cases",
-        arguments: &["--vm=programs,io", "--test-threads=1"],
         families: BOTH,
-        is_row: false,
-        deadline: LONG,
+        ..faults("", &["--vm=programs,io", "--test-threads=1"])
     },
-    Part {
-        name: "faults",
-        program: "cases",
-        arguments: &["--vm=faults", "--test-threads=1"],
-        families: AUTO,
-        is_row: false,
-        deadline: LONG,
-    },
-    Part {
-        name: "kernel_counts",
-        program: "kernel_counts",
-        arguments: &[],
-        families: BOTH,
-        is_row: true,
-        deadline: Duration::from_secs(600),
-    },
-    Part {
-        name: "swap",
-        program: "swap",
-        arguments: &["--test-threads=1"],
-        families: AUTO,
-        is_row: true,
-        deadline: Duration::from_secs(1200),
-    },
-    Part {
-        name: "cases",
-        program: "cases",
-        // The table of kinds of I/O has a part of its own.
-        arguments: &["--test-threads=1", "--skip=io::"],
-        families: AUTO,
-        is_row: true,
-        deadline: Duration::from_secs(1200),
-    },
+    faults(
+        "faults::local_file_systems",
+        &["--vm=faults", "--test-threads=1", "--exact", "faults::local_file_systems"],
+    ),
+    faults("faults::fuse", &["--vm=faults", "--test-threads=1", "--exact", "faults::fuse"]),
+    faults("faults::nfs", &["--vm=faults", "--test-threads=1", "--exact", "faults::nfs"]),
+    faults("faults::smb", &["--vm=faults", "--test-threads=1", "--exact", "faults::smb"]),
+    Part { families: BOTH, ..suite("kernel_counts", &[], 20) },
+    suite("swap", &["--test-threads=1"], 20),
+    // The table of kinds of I/O has a part of its own.
+    Part { on_request: true, ..suite("cases", &["--test-threads=1", "--skip=io::"], 60) },
 ];
 
 /// File systems and devices that cases look for before they would be loaded by use.
@@ -101,47 +109,114 @@ pub(super) struct Planned {
     pub(super) family: Family,
     /// What the guest does.
     pub(super) job: Job,
+    /// The rows of the table that it should come to.
+    pub(super) rows: Vec<Key>,
+    /// Whether what comes of it belongs into the table.
+    pub(super) is_kept: bool,
+}
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish<'a> {
+    /// This family instead of each part's own.
+    pub(super) family: Option<Family>,
+    /// Parts with this in their name, or else the cases that have it.
+    pub(super) filter: Option<&'a str>,
+    /// Only rows with this in their name.
+    pub(super) row: Option<&'a str>,
+}
+
+/// One case for guests, as the test binary describes it.
+#[derive(Clone, Debug, Deserialize)]
+struct Described {
+    case: String,
+    seconds: u64,
+    table: String,
+    rows: Vec<String>,
 }
 
 /// The jobs for one kernel. Without a family every part has its own; a filter leaves out the parts that have no
 /// case of such a name.
-pub(super) fn plan(binaries: &Path, family: Option<Family>, filter: Option<&str>) -> Result<Vec<Planned>> {
+pub(super) fn plan(binaries: &Path, wish: &Wish<'_>) -> Result<Vec<Planned>> {
     let mut planned = Vec::new();
     for part in PARTS {
-        if let Some(filter) = filter
-            && !part.has_case(binaries, filter)?
-        {
-            continue;
+        let Some(case) = part.is_wanted(binaries, wish.filter)? else { continue };
+        for family in wish.family.as_ref().map_or(part.families, std::slice::from_ref) {
+            let described = part.describe(binaries, *family)?;
+            let job = part.planned(*family, &described, case, wish.row);
+            planned.extend(job.filter(|job| wish.row.is_none() || !job.rows.is_empty()));
         }
-        let families = family.as_ref().map_or(part.families, std::slice::from_ref);
-        planned.extend(families.iter().map(|family| part.with(*family, filter)));
     }
     Ok(planned)
 }
 
+/// Every row that the table can have, in its order.
+pub(super) fn rows(binaries: &Path) -> Result<Vec<Key>> {
+    let mut rows: Vec<Key> = Vec::new();
+    for part in PARTS {
+        for family in part.families {
+            let described = part.describe(binaries, *family)?;
+            let new =
+                part.planned(*family, &described, None, None).into_iter().flat_map(|planned| planned.rows);
+            for row in new {
+                if !rows.contains(&row) {
+                    rows.push(row);
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
 impl Part {
-    fn with(&'static self, family: Family, filter: Option<&str>) -> Planned {
+    /// The job; `None` when it has none of these cases. `case` is a part of the names of cases.
+    fn planned(
+        &'static self,
+        family: Family,
+        described: &[Described],
+        case: Option<&str>,
+        row: Option<&str>,
+    ) -> Option<Planned> {
         let mut command = vec![format!("/host/{}", self.program)];
         command.extend(self.arguments.iter().map(|&word| word.to_owned()));
-        command.extend(filter.filter(|_| !self.answers_by_name()).map(str::to_owned));
-        let environment = [
-            ("MOUNTIE_BIN", "/host/mountie"),
-            ("MOUNTIE_MATRIX", ROWS),
-            ("MOUNTIE_FAMILY", family.label()),
-            ("MOUNTIE_TEST_FAMILY", family.label()),
-            ("MOUNTIE_PATIENCE", PATIENCE),
-        ];
-        Planned {
+        command.extend(case.map(str::to_owned));
+        let mut environment = variables(family);
+        environment
+            .extend(row.into_iter().flat_map(|row| ["MOUNTIE_FAULT", "MOUNTIE_IO"].map(|key| (key, row))));
+        let chosen =
+            || described.iter().filter(|described| case.is_none_or(|case| described.case.contains(case)));
+        let keys = chosen().flat_map(|described| {
+            described.rows.iter().map(|row| Key::new(&described.table, family.label(), row))
+        });
+        let mut rows: Vec<Key> = keys
+            .filter(|key| row.is_none_or(|row| row.split(';').any(|part| key.row().contains(part))))
+            .collect();
+        if self.is_row && case.is_none() && row.is_none() {
+            rows.push(self.key(family));
+        }
+        let seconds = chosen().map(|described| described.seconds).sum();
+        Some(Planned {
             part: self,
             family,
             job: Job {
                 name: format!("{} ({})", self.name, family.label()),
                 command,
-                environment: environment.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
+                environment: environment
+                    .iter()
+                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                    .collect(),
                 modules: MODULES.iter().map(|&name| name.to_owned()).collect(),
-                deadline: self.deadline,
+                deadline: self.deadline.unwrap_or(AROUND + Duration::from_secs(seconds)),
+                silence: SILENCE,
             },
-        }
+            rows,
+            is_kept: self.families.contains(&family),
+        })
+    }
+
+    /// Its own row, where how it ended is one.
+    pub(super) fn key(&self, family: Family) -> Key {
+        Key::new("suites", family.label(), self.name)
     }
 
     /// The one binary that lists no cases is chosen as a whole.
@@ -149,23 +224,66 @@ impl Part {
         self.program == "kernel_counts"
     }
 
-    fn has_case(&self, binaries: &Path, filter: &str) -> Result<bool> {
+    /// `None`: the part is not wanted. Otherwise which of its cases: all, or those with this in their names.
+    fn is_wanted<'f>(&self, binaries: &Path, filter: Option<&'f str>) -> Result<Option<Option<&'f str>>> {
+        let Some(filter) = filter else { return Ok((!self.on_request).then_some(None)) };
+        // What names a part means no case of another.
+        if PARTS.iter().any(|part| part.name.contains(filter)) {
+            return Ok(self.name.contains(filter).then_some(None));
+        }
         if self.answers_by_name() {
-            return Ok(self.name.contains(filter));
+            return Ok(None);
         }
-        let program = binaries.join(self.program);
-        let output = Command::new(&program)
-            .args(self.arguments)
-            .arg("--list")
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("failed to start {}", program.display()))?;
-        if !output.status.success() {
-            bail!("{} --list ended with {}", program.display(), output.status);
-        }
-        let list = String::from_utf8_lossy(&output.stdout);
-        Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).any(|name| name.contains(filter)))
+        let output = run(binaries, self.program, self.arguments, "--list", Family::Auto)?;
+        let mut names = output.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.any(|name| name.contains(filter)).then_some(Some(filter)))
     }
+
+    /// Its cases, where they add rows of their own.
+    fn describe(&self, binaries: &Path, family: Family) -> Result<Vec<Described>> {
+        if self.is_row {
+            return Ok(Vec::new());
+        }
+        let output = run(binaries, self.program, self.arguments, "--plan", family)?;
+        let all = output.lines().map(|line| {
+            serde_json::from_str::<Described>(line).with_context(|| format!("a bad description: {line}"))
+        });
+        let only = |case: &Described| {
+            !self.arguments.contains(&"--exact") || self.arguments.contains(&case.case.as_str())
+        };
+        all.filter(|case| case.as_ref().map_or(true, only)).collect()
+    }
+}
+
+/// What every test program is told.
+fn variables(family: Family) -> Vec<(&'static str, &'static str)> {
+    [
+        ("MOUNTIE_BIN", "/host/mountie"),
+        ("MOUNTIE_MATRIX", ROWS),
+        ("MOUNTIE_FAMILY", family.label()),
+        ("MOUNTIE_TEST_FAMILY", family.label()),
+        ("MOUNTIE_PATIENCE", PATIENCE),
+    ]
+    .to_vec()
+}
+
+/// Asks a test program about itself, on this machine.
+fn run(binaries: &Path, program: &str, arguments: &[&str], question: &str, family: Family) -> Result<String> {
+    let path = binaries.join(program);
+    let output = Command::new(&path)
+        .args(arguments)
+        .arg(question)
+        .envs(variables(family))
+        .env("MOUNTIE_BIN", binaries.join("mountie"))
+        .env_remove("MOUNTIE_MATRIX")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("failed to start {}", path.display()))?;
+    if !output.status.success() {
+        bail!("{} {question} ended with {}", path.display(), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Builds what the guests run and puts it into one folder, without the hashes in the names.
@@ -173,15 +291,10 @@ pub(super) fn build(into: &Path) -> Result<()> {
     let agent = crate::agent::build(Profile::Guest)?;
     step("building the tests that run in the guests");
     let mut list = cargo();
-    list.args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
-    list.args(["--profile", Profile::Guest.name()]);
+    list.args(["test", "--profile", Profile::Guest.name()]);
     list.args(["--package", "integration-tests", "--test", "cases"]);
     list.args(["--package", "agent", "--test", "kernel_counts", "--test", "swap"]);
-    let output = list.stderr(Stdio::inherit()).output().context("failed to start cargo")?;
-    if !output.status.success() {
-        bail!("the tests do not build");
-    }
-    let mut binaries = executables(&String::from_utf8_lossy(&output.stdout));
+    let mut binaries = built::tests(&mut list)?;
     binaries.insert("mountie".to_owned(), agent);
     fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
     for name in ["mountie"].into_iter().chain(PARTS.iter().map(|part| part.program)) {
@@ -191,26 +304,9 @@ pub(super) fn build(into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A copy without debug information: the guest reads it through a slow share. Kept while it is newer.
+/// A copy without debug information: the guest reads it through a slow share.
 fn strip(binary: &Path, to: &Path) -> Result<()> {
-    let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
-    let is_current = changed(to).is_ok_and(|to| changed(binary).is_ok_and(|from| from <= to));
-    if is_current {
-        return Ok(());
-    }
     must(Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(binary))
-}
-
-/// The executables in the messages of cargo, by the names of their targets.
-fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter_map(|message| {
-            let name = message.pointer("/target/name")?.as_str()?.to_owned();
-            Some((name, PathBuf::from(message.get("executable")?.as_str()?)))
-        })
-        .collect()
 }
 
 /// How many tests of a binary passed, failed and were skipped, as a few words.
@@ -239,25 +335,49 @@ pub(super) fn counts(output: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_part_runs_with_its_own_families_unless_told_otherwise() {
-        let all = plan(Path::new("/"), None, None).unwrap();
-        let families: usize = PARTS.iter().map(|part| part.families.len()).sum();
-        assert_eq!(all.len(), families);
-        let one = plan(Path::new("/"), Some(Family::SysExit), None).unwrap();
-        assert_eq!(one.len(), PARTS.len());
-        let variable = ("MOUNTIE_FAMILY".to_owned(), "sys_exit".to_owned());
-        assert!(one.iter().all(|planned| planned.job.environment.contains(&variable)));
+    fn described(case: &str, seconds: u64, rows: &[&str]) -> Described {
+        let rows = rows.iter().map(|&row| row.to_owned()).collect();
+        Described { case: case.to_owned(), seconds, table: "io".to_owned(), rows }
+    }
+
+    fn part(name: &str) -> &'static Part {
+        PARTS.iter().find(|part| part.name == name).unwrap()
     }
 
     #[test]
-    fn executables_are_found_in_cargos_messages() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"agent"},"executable":null}
-not json
-{"reason":"compiler-artifact","target":{"name":"swap"},"executable":"/t/swap-1"}
-"#;
-        let found = executables(messages);
-        assert_eq!(found, BTreeMap::from([("swap".to_owned(), PathBuf::from("/t/swap-1"))]));
+    fn the_deadline_of_a_part_is_later_than_the_ends_of_all_its_cases() {
+        let cases = [described("io::a", 1000, &["read", "write"]), described("io::b", 500, &["open"])];
+        let io = part("programs and kinds of I/O");
+        let all = io.planned(Family::SysExit, &cases, None, None).unwrap();
+        assert!(all.job.deadline > Duration::from_secs(1500));
+        assert_eq!(all.rows, ["read", "write", "open"].map(|row| Key::new("io", "sys_exit", row)));
+        let variable = ("MOUNTIE_FAMILY".to_owned(), "sys_exit".to_owned());
+        assert!(all.job.environment.contains(&variable) && all.is_kept);
+
+        let one = io.planned(Family::Auto, &cases, Some("::b"), Some("op")).unwrap();
+        assert!(one.job.deadline < Duration::from_secs(1000));
+        assert_eq!(one.rows, [Key::new("io", "auto", "open")]);
+        assert_eq!(one.job.command.last().map(String::as_str), Some("::b"));
+        // The table has no section for a family that the part is not run with.
+        assert!(!one.is_kept);
+    }
+
+    #[test]
+    fn a_suite_is_a_row_only_when_all_of_it_runs() {
+        let swap = part("swap");
+        let rows = |case, row| swap.planned(Family::Auto, &[], case, row).unwrap().rows;
+        assert_eq!(rows(None, None), [Key::new("suites", "auto", "swap")]);
+        assert!(rows(Some("a_test"), None).is_empty() && rows(None, Some("a row")).is_empty());
+    }
+
+    #[test]
+    fn parts_are_wanted_by_name_and_some_only_then() {
+        let wanted = |name: &str, filter| part(name).is_wanted(Path::new("/"), filter).unwrap();
+        assert_eq!(wanted("faults::nfs", None), Some(None));
+        assert_eq!(wanted("faults::nfs", Some("faults")), Some(None));
+        assert_eq!((wanted("faults::nfs", Some("smb")), wanted("cases", Some("programs"))), (None, None));
+        assert_eq!(wanted("kernel_counts", Some("counts")), Some(None));
+        assert_eq!((wanted("cases", None), wanted("cases", Some("cases"))), (None, Some(None)));
     }
 
     #[test]

@@ -6,10 +6,12 @@ use core::time::Duration;
 use crate::discovery::Presence;
 use crate::engine::Transition;
 use crate::engine::volume::Volume;
+use crate::errno::{Errno, ErrnoClass};
 use crate::health::message::describe;
-use crate::health::rules::{Facts, Judgement, judge};
-use crate::health::window::Span;
+use crate::health::rules::{Facts, Judgement, Rule, Test, judge};
+use crate::health::window::{Span, speaks_of_storage};
 use crate::health::{Event, step};
+use crate::observation::{Op, Task};
 use crate::policy::Thresholds;
 use crate::remediation::budget::Pace;
 use crate::time::Monotonic;
@@ -18,7 +20,9 @@ use crate::verdict::{Advice, HealthState, Reason, Verdict};
 /// The most transitions that are kept of a volume.
 const HISTORY: usize = 16;
 /// The most falls that are remembered.
-const FALLS: usize = 32;
+pub(super) const FALLS: usize = 32;
+/// So many falls within the flap window are flapping: a repair that did not last may be chance, the next is not.
+const FLAPPING: usize = 3;
 
 impl Volume {
     /// The facts of this moment, for the rules.
@@ -46,7 +50,7 @@ impl Volume {
         let span = Span { now, window: thresholds.evidence_window };
         self.evidence.kernel.expire(span);
         self.hold_until = self.hold_until.filter(|until| *until > now);
-        self.refresh_advice(span);
+        self.refresh_advice(thresholds, span);
         if !self.is_watched() {
             if self.condition.state != HealthState::Recovering || self.plan.is_none() {
                 transitions.extend(self.apply(Event::Unwatched, String::from("not watched (mode off)"), now));
@@ -76,21 +80,29 @@ impl Volume {
     fn judge_and_step(&mut self, thresholds: &Thresholds, now: Monotonic, transitions: &mut Vec<Transition>) {
         let facts = self.facts(thresholds, now);
         let judgement = judge(&facts);
-        let message = self.with_witness(describe(&facts, &judgement), judgement.verdict, facts.span);
+        let message = self.with_witness(describe(&facts, &judgement), &judgement, facts.span);
         let doubted = [self.judgement.verdict, judgement.verdict]
             .iter()
             .any(|verdict| matches!(verdict, Verdict::Suspect(_)));
         self.judgement = judgement;
         self.returned_until =
             self.returned_until.filter(|until| *until > now && judgement.verdict == Verdict::Unknown);
-        if self.returned_until.is_some() {
+        if self.returned_until.is_some() || self.is_kept_by_old_errors(judgement.verdict, now) {
             return;
         }
         // The settle time begins when the doubt ends, also where nobody looked at that very moment.
         if self.condition.state == HealthState::Probation && doubted {
             self.settle_from = now;
         }
-        transitions.extend(self.apply(Event::Judged(judgement.verdict), message, now));
+        if let (Verdict::Sick(_), Some(rule)) = (judgement.verdict, judgement.rule) {
+            self.is_sick_by_place = matches!(rule.test, Test::Table(_));
+        }
+        let event = if judgement.verdict == Verdict::Unknown && self.is_out_of_sight() {
+            Event::OutOfSight
+        } else {
+            Event::Judged(judgement.verdict)
+        };
+        transitions.extend(self.apply(event, message, now));
         if let Some(fall) = transitions.last().filter(|t| t.to == HealthState::Degraded && t.from != t.to) {
             let at = fall.at;
             self.fall(thresholds, at);
@@ -101,18 +113,43 @@ impl Volume {
         }
     }
 
-    /// Adds who met the last error, while that is recent: a person looks there first.
-    fn with_witness(&self, seen: String, verdict: Verdict, span: Span) -> String {
-        if let Some(waiting) = self.who_waits(span.now).filter(|_| is_hung(verdict)) {
+    /// Whether its place alone was wrong, is right now, and no look will ever say more: with its place the fault is
+    /// gone, and what is there is not known.
+    fn is_out_of_sight(&self) -> bool {
+        self.presence == Some(Presence::Present)
+            && self.evidence.inaccessible
+            && match self.condition.reason {
+                Some(Reason::Missing | Reason::Covered) => true,
+                Some(Reason::WrongMount) => self.is_sick_by_place,
+                _ => false,
+            }
+    }
+
+    /// Adds who met the last error of the kind that the rule is about, while that is recent: a person looks there
+    /// first.
+    fn with_witness(&self, seen: String, judgement: &Judgement, span: Span) -> String {
+        if let Some(waiting) = self.who_waits(span.now).filter(|_| is_hung(judgement.verdict)) {
             return format!("{seen}; {waiting}");
         }
-        let recent = self.culprits.first().filter(|(at, ..)| span.now.since(*at) < span.window);
-        match (verdict, recent) {
-            (Verdict::Suspect(_) | Verdict::Sick(_), Some((_, errno, op, task))) => {
+        match judgement.rule.and_then(|rule| self.witness(rule, span)) {
+            Some((errno, op, task)) => {
                 format!("{} (process {}) met {errno} on {}; {seen}", task.comm, task.pid, op.label())
             }
-            _ => seen,
+            None => seen,
         }
+    }
+
+    fn witness(&self, rule: &Rule, span: Span) -> Option<(Errno, Op, &Task)> {
+        let is_about_errors = matches!(rule.test, Test::Errors(_) | Test::ErrorsSustained(_));
+        let speaks = |(at, errno, op, _): &&(Monotonic, Errno, Op, Task)| {
+            span.now.since(*at) < span.window
+                && errno.class().is_some_and(|class| {
+                    let is_harmless = class == ErrnoClass::IoError && !speaks_of_storage(*op, *errno, class);
+                    rule.test.classes().contains(&class) && (is_about_errors || !is_harmless)
+                })
+        };
+        let (_, errno, op, task) = self.culprits.iter().find(speaks)?;
+        Some((*errno, *op, task))
     }
 
     fn fall(&mut self, thresholds: &Thresholds, now: Monotonic) {
@@ -127,10 +164,20 @@ impl Volume {
         self.budget.fell(&pace);
     }
 
-    /// Falls within the flap window, beyond the first.
-    pub(super) fn flaps(&self, thresholds: &Thresholds, now: Monotonic) -> u32 {
+    /// Falls within the flap window.
+    pub(super) fn recent_falls(&self, thresholds: &Thresholds, now: Monotonic) -> u32 {
         let recent = self.falls.iter().filter(|at| now.since(**at) < thresholds.flap_window).count();
-        u32::try_from(recent.saturating_sub(1)).unwrap_or(u32::MAX)
+        u32::try_from(recent).unwrap_or(u32::MAX)
+    }
+
+    /// Those beyond the first.
+    pub(super) fn flaps(&self, thresholds: &Thresholds, now: Monotonic) -> u32 {
+        self.recent_falls(thresholds, now).saturating_sub(1)
+    }
+
+    /// Until when it counts as flapping, if nothing more happens. It may be over.
+    pub(super) fn flaps_until(&self, thresholds: &Thresholds) -> Option<Monotonic> {
+        self.falls.iter().rev().nth(FLAPPING.saturating_sub(1)).map(|at| *at + thresholds.flap_window)
     }
 
     /// When the settle time of a volume in probation is over. It doubles with every recent fall.
@@ -150,7 +197,8 @@ impl Volume {
             && self.settles_at(thresholds).is_some_and(|time| time <= now)
     }
 
-    fn refresh_advice(&mut self, span: Span) {
+    fn refresh_advice(&mut self, thresholds: &Thresholds, span: Span) {
+        let flaps = self.flaps_until(thresholds).is_some_and(|until| until > span.now);
         self.evidence.full = self.evidence.full.filter(|at| span.now.since(*at) < span.window);
         let present = self.presence == Some(Presence::Present);
         let advice = [
@@ -158,6 +206,7 @@ impl Volume {
             (Advice::Inaccessible, present && self.evidence.inaccessible),
             (Advice::Slow, present && (self.evidence.slow || self.evidence.waits_answered(span))),
             (Advice::Idle, self.presence == Some(Presence::Idle)),
+            (Advice::Flapping, flaps),
         ];
         let holds = advice.into_iter().filter(|(_, holds)| *holds && self.is_watched());
         self.condition.advice = holds.map(|(advice, _)| advice).collect();
@@ -181,6 +230,12 @@ impl Volume {
         if to != HealthState::Degraded {
             self.due_plan = None;
         }
+        // Nothing has decided yet: what was known before the start still says more.
+        let is_undecided = matches!(event, Event::Judged(Verdict::Unknown));
+        if self.condition.is_recalled && is_undecided && to == from {
+            return None;
+        }
+        self.condition.is_recalled = false;
         self.condition.message = self.sentence(to, seen);
         if (to, reason) == (from, self.condition.reason) {
             return None;
@@ -191,6 +246,7 @@ impl Volume {
         self.condition.state = to;
         self.condition.reason = reason;
         self.condition.since = now;
+        self.condition.since_wall = None;
         let is_bad = matches!(to, HealthState::Suspect | HealthState::Degraded);
         let transition = Transition {
             volume: self.id.clone(),
@@ -200,10 +256,17 @@ impl Volume {
             at: now,
             evidence_at: self.judgement.evidence_at.filter(|_| is_bad),
             message: self.condition.message.clone(),
+            incident: None,
+            by: None,
         };
-        self.history.insert(0, transition.clone());
-        self.history.truncate(HISTORY);
+        self.keep(transition.clone());
         Some(transition)
+    }
+
+    /// Adds to what is shown of the past.
+    pub(super) fn keep(&mut self, transition: Transition) {
+        self.history.insert(0, transition);
+        self.history.truncate(HISTORY);
     }
 
     fn sentence(&self, state: HealthState, seen: String) -> String {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::engine::volume::Volume;
-use crate::errno::Errno;
+use crate::errno::{Errno, ErrnoClass};
 use crate::health::window::Span;
 use crate::id::{SuperblockId, VolumeId};
 use crate::observation::{KernelErrors, Op, Source};
@@ -12,6 +12,8 @@ use crate::time::Monotonic;
 
 /// The most tasks that are kept of a volume.
 const CULPRITS: usize = 8;
+/// Rows of totals for errors that the table of errors does not list. What is more shares a row.
+const ODD: usize = 16;
 
 impl Engine {
     /// Counts errors for the volumes they belong to. Errors on a superblock that is no volume's any more (it was
@@ -21,7 +23,9 @@ impl Engine {
         for id in self.owners(errors.superblock, errors.root_inode) {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.count((errors.errno, errors.op, errors.source), errors.count);
-            if let Some(task) = &errors.task {
+            // Programs are refused things all day: who met that explains nothing, and would push out who does.
+            let is_refusal = errors.errno.class() == Some(ErrnoClass::Refused);
+            if let Some(task) = errors.task.as_ref().filter(|_| !is_refusal) {
                 volume.culprits.insert(0, (errors.at, errors.errno, errors.op, task.clone()));
                 volume.culprits.truncate(CULPRITS);
             }
@@ -52,12 +56,15 @@ impl Engine {
 }
 
 impl Volume {
-    /// Adds to the totals. Numbers outside the table share one row: labels are bounded.
+    /// Adds to the totals. Of numbers outside the table only some have a row of their own.
     pub(super) fn count(&mut self, (errno, op, source): (Errno, Op, Source), count: u64) {
-        if count > 0 {
-            let errno = if errno.row().is_some() { errno } else { Errno(0) };
-            let total = self.errors.entry((errno, op, source)).or_default();
-            *total = total.saturating_add(count);
+        if count == 0 {
+            return;
         }
+        let key = (errno, op, source);
+        let odd = self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
+        let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd < ODD;
+        let total = self.errors.entry(if has_row { key } else { (Errno::OTHER, op, source) }).or_default();
+        *total = total.saturating_add(count);
     }
 }

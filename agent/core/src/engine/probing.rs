@@ -21,7 +21,8 @@ struct Out {
     superblock: SuperblockId,
     volume: VolumeId,
     generation: Generation,
-    timed_out: bool,
+    /// It passed its deadline, and began then.
+    stuck_since: Option<Monotonic>,
 }
 
 /// All probes that are out, and who waits for them.
@@ -36,6 +37,11 @@ pub(super) struct Probing {
 impl Probing {
     fn is_busy(&self, superblock: SuperblockId) -> bool {
         self.busy.contains_key(&superblock)
+    }
+
+    /// Since when the probe that is out on a superblock has not come back.
+    pub(super) fn stuck_since(&self, superblock: SuperblockId) -> Option<Monotonic> {
+        self.busy.get(&superblock).and_then(|probe| self.out.get(probe)).and_then(|out| out.stuck_since)
     }
 
     fn wait(&mut self, superblock: SuperblockId, volume: &VolumeId) {
@@ -75,6 +81,17 @@ impl Volume {
         let can_look = self.is_watched() && self.presence == Some(Presence::Present) && self.plan.is_none();
         let due = self.probes.due(&self.id, &self.watch, self.condition.state).filter(|_| can_look)?;
         Some(self.hold_until.map_or(due, |until| due.max(until)))
+    }
+
+    /// Takes whether a look of another volume hangs on its superblock: then it cannot be looked at.
+    pub(super) fn stand_behind(&mut self, stuck_since: Option<Monotonic>, now: Monotonic) {
+        self.behind = stuck_since.filter(|_| self.probes.outstanding.is_none());
+        self.evidence.overdue = self.overdue_at().is_some_and(|time| time <= now);
+    }
+
+    /// When the look that it cannot have would have passed its deadline.
+    pub(super) fn overdue_at(&self) -> Option<Monotonic> {
+        self.behind.and_then(|_| self.probe_due()).map(|due| due + self.watch.deadline)
     }
 
     fn probe_order(&self, id: ProbeId) -> Option<ProbeOrder> {
@@ -130,8 +147,7 @@ impl Engine {
         let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
         let queue = superblock.and_then(|superblock| self.probing.waiting.get(&superblock));
         let is_queued = queue.is_some_and(|queue| queue.contains(id));
-        let busy = superblock.and_then(|superblock| self.probing.busy.get(&superblock));
-        let is_hung = busy.and_then(|probe| self.probing.out.get(probe)).is_some_and(|out| out.timed_out);
+        let is_hung = superblock.is_some_and(|superblock| self.probing.stuck_since(superblock).is_some());
         (volume.probes.outstanding.is_some() || is_queued) && !is_hung
     }
 
@@ -151,7 +167,7 @@ impl Engine {
             self.probing.wait(superblock, id);
             return false;
         }
-        let out = Out { superblock, volume: id.clone(), generation: volume.generation, timed_out: false };
+        let out = Out { superblock, volume: id.clone(), generation: volume.generation, stuck_since: None };
         let probe = self.probing.begin(out);
         volume.probes.order(probe, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
@@ -161,14 +177,15 @@ impl Engine {
     /// Takes the answer of a probe.
     pub(super) fn take_probe(&mut self, report: &ProbeReport, now: Monotonic, outputs: &mut Vec<Output>) {
         let timed_out = matches!(report.result, ProbeResult::TimedOut { .. });
-        let Some(out) = self.probing.out.get_mut(&report.id).filter(|out| !(out.timed_out && timed_out))
+        let Some(out) =
+            self.probing.out.get_mut(&report.id).filter(|out| !(out.stuck_since.is_some() && timed_out))
         else {
             outputs
                 .push(note(&report.volume, format!("an answer to probe {}, which is not out", report.id.0)));
             return;
         };
         let out = if timed_out {
-            out.timed_out = true;
+            out.stuck_since = Some(report.started.min(now));
             out.clone()
         } else {
             match self.probing.end(report.id) {
@@ -176,6 +193,7 @@ impl Engine {
                 None => return,
             }
         };
+        self.touch_behind(&out);
         let slow_percent = self.policy.thresholds.slow_percent;
         match self.volumes.get_mut(&out.volume) {
             Some(volume)
@@ -205,9 +223,17 @@ impl Engine {
         }
     }
 
+    /// A look that hangs, or has hung, concerns every volume on its superblock.
+    fn touch_behind(&mut self, out: &Out) {
+        if out.stuck_since.is_some() {
+            self.touched.extend(self.by_superblock.get(&out.superblock).into_iter().flatten().cloned());
+        }
+    }
+
     /// An abandoned worker came back or died. What it would have said is too old; the next look says it.
     pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
         let Some(out) = self.probing.end(id) else { return };
+        self.touch_behind(&out);
         if let Some(volume) = self.volumes.get_mut(&out.volume)
             && volume.probes.outstanding == Some(id)
         {

@@ -13,9 +13,11 @@ use super::tests::world::{Answer, World, device, fails, good, millis, mount, sec
 use crate::engine::{Engine, Input, Output};
 use crate::errno::Errno;
 use crate::id::{Generation, MountId, PlanId, ProbeId, VolumeId};
+use crate::incident::{Daemon, Device};
 use crate::observation::{Census, NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Unfinished};
 use crate::policy::Policy;
 use crate::remediation::{Outcome, Refusal};
+use crate::time::Monotonic;
 use crate::topology::{MountTable, Options};
 use crate::verdict::HealthState;
 use crate::volume::{Mode, VolumeSpec};
@@ -38,10 +40,16 @@ enum Act {
     Report(u64, usize, ProbeResult),
     Now(usize),
     Look(u32),
+    Renewed(u32, u64),
     Mode(usize, Mode),
     Attempts(usize, u32),
     Unfinished(u64, usize),
     Stray(u64),
+    Restart,
+    Reboot,
+    Acknowledge(usize),
+    Daemons(u32, u32),
+    Devices(u32, u32),
 }
 
 fn result() -> impl Strategy<Value = ProbeResult> {
@@ -92,10 +100,16 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0..60_u64, volume(), result()).prop_map(|(id, volume, result)| Act::Report(id, volume, result)),
         1 => volume().prop_map(Act::Now),
         1 => (9..16_u32).prop_map(Act::Look),
+        1 => (9..16_u32, 0..30_u64).prop_map(|(minor, ago)| Act::Renewed(minor, ago)),
         2 => (volume(), mode).prop_map(|(volume, mode)| Act::Mode(volume, mode)),
         1 => (volume(), 0..4_u32).prop_map(|(volume, attempts)| Act::Attempts(volume, attempts)),
         1 => (0..90_u64, volume()).prop_map(|(plan, volume)| Act::Unfinished(plan, volume)),
         1 => (0..200_u64).prop_map(Act::Stray),
+        1 => Just(Act::Restart),
+        1 => Just(Act::Reboot),
+        1 => volume().prop_map(Act::Acknowledge),
+        1 => (9..16_u32, 1..3_u32).prop_map(|(minor, pid)| Act::Daemons(minor, pid)),
+        1 => (9..16_u32, 90..92_u32).prop_map(|(minor, below)| Act::Devices(minor, below)),
     ]
 }
 
@@ -136,6 +150,10 @@ fn carry_out(world: &mut World, act: Act) {
             result,
         })),
         Act::Look(minor) => world.feed(Input::Look(device(minor))),
+        Act::Renewed(minor, ago) => {
+            let seen = world.now - seconds(ago);
+            world.feed(Input::Renewed(device(minor), seen));
+        }
         Act::Now(volume) => world.feed(Input::ProbeNow(VolumeId::new(NAMES[volume]))),
         Act::Mode(volume, mode) => {
             world.policy.volumes[volume].watch.mode = mode;
@@ -157,6 +175,33 @@ fn carry_out(world: &mut World, act: Act) {
             world.mounts.push(mount(5000 + u32::try_from(name).unwrap(), 99, &path, "nfs4", "filer:/a"));
             world.table();
         }
+        other @ (Act::Restart | Act::Reboot | Act::Acknowledge(_) | Act::Daemons(..) | Act::Devices(..)) => {
+            from_outside(world, &other);
+        }
+    }
+}
+
+/// What comes from the agent's own life, from people, and from below.
+fn from_outside(world: &mut World, act: &Act) {
+    match act {
+        Act::Restart => {
+            world.restart();
+            world.table();
+        }
+        Act::Reboot => {
+            world.reboot(Monotonic::from_nanos(30_000_000_000));
+            world.table();
+        }
+        Act::Acknowledge(volume) => drop(world.acknowledge(NAMES[*volume])),
+        Act::Daemons(minor, pid) => {
+            let daemon = Daemon { pid: *pid, comm: "sshfs".into() };
+            world.feed(Input::Daemons([(device(*minor), daemon)].into()));
+        }
+        Act::Devices(minor, below) => {
+            let below = Device { number: device(*below), name: "sda".into() };
+            world.feed(Input::Devices([(device(*minor), vec![below])].into()));
+        }
+        other => unreachable!("{other:?}"),
     }
 }
 
@@ -268,6 +313,30 @@ proptest! {
         for status in world.engine.volumes() {
             let expected = if status.mode == Mode::Off { HealthState::Unknown } else { HealthState::Healthy };
             prop_assert_eq!(status.condition.state, expected, "{:?}", status);
+        }
+    }
+
+    #[test]
+    fn a_restart_alone_ends_no_trouble_and_tells_none(acts in prop::collection::vec(act(), 1..40)) {
+        let mut world = World::new(specs());
+        world.table();
+        for act in acts {
+            carry_out(&mut world, act);
+        }
+        let before = world.engine.volumes();
+        world.log.clear();
+        world.restart();
+        prop_assert!(world.transitions().iter().all(|told| told.to == HealthState::Unknown), "{:?}", world.log);
+        for (old, new) in before.iter().zip(world.engine.volumes()) {
+            let is_kept = old.mode != Mode::Off && (old.condition.state.is_sick() || old.condition.state == HealthState::Probation);
+            if is_kept {
+                prop_assert_eq!(old.condition.reason, new.condition.reason);
+                prop_assert_eq!(old.condition.since, new.condition.since);
+                prop_assert_eq!(old.condition.state.is_sick(), new.condition.state.is_sick());
+            } else {
+                prop_assert_eq!(new.condition.state, HealthState::Unknown, "{:?}", old.condition);
+            }
+            prop_assert_eq!(old.falls, new.falls);
         }
     }
 

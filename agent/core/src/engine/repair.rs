@@ -26,6 +26,10 @@ use crate::volume::{Identity, Mode};
 /// The table is given this long to show what a plan has done.
 const TABLE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Storage that failed this long before a volume turned read-only is taken for the cause. Nothing wakes the reader of
+/// the table then: it may see the turn only with its next reading.
+const CAUSE: Duration = Duration::from_secs(30);
+
 /// A plan that is being carried out.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
@@ -70,13 +74,14 @@ impl Volume {
         }
     }
 
-    /// Since when the patience of the ladder counts. What has hung is replaced only while its probe is still out:
-    /// once that came back the volume is slow, and the next look says more.
+    /// Since when the patience of the ladder counts. What has hung is replaced only while a probe is still out, its own
+    /// or another's on the same superblock: once that came back the volume is slow, and the next look says more.
     fn wrong_since(&self, reason: Reason) -> Option<Monotonic> {
         if reason != Reason::Hung {
             return Some(self.sick_since);
         }
-        self.probes.stuck_since.map(|began| self.sick_since.max(began + self.watch.deadline))
+        let stuck_since = self.probes.stuck_since.or(self.behind.filter(|_| self.evidence.overdue));
+        stuck_since.map(|began| self.sick_since.max(began + self.watch.deadline))
     }
 
     /// The row of the ladder that applies.
@@ -98,7 +103,7 @@ impl Volume {
         self.watch.mode == Mode::DryRun && self.due_plan.as_ref().is_some_and(|plan| plan.reason == reason)
     }
 
-    fn class(&self) -> FsClass {
+    pub(super) fn class(&self) -> FsClass {
         let shown = self.own_mount();
         let (fstype, source) =
             (shown.map(|shown| shown.fstype.as_str()), shown.map(|shown| shown.source.as_slice()));
@@ -108,7 +113,12 @@ impl Volume {
     /// Whether storage made the volume read-only, not a person.
     fn has_cause(&self) -> bool {
         let by_probe = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ProbeFails(..)));
-        self.evidence.table.emergency_ro || self.evidence.storage_errors || by_probe
+        self.evidence.table.emergency_ro || by_probe || self.readonly_by_storage()
+    }
+
+    /// Whether storage failed close before the volume turned read-only.
+    pub(super) fn readonly_by_storage(&self) -> bool {
+        self.evidence.readonly_cause.is_storage(self.judgement.evidence_at, CAUSE)
     }
 
     fn own_mount(&self) -> Option<&crate::engine::volume::Shown> {

@@ -13,25 +13,26 @@ impl Engine {
     /// One volume, as it is shown.
     pub(super) fn status(&self, volume: &Volume) -> VolumeStatus {
         let (shown, spec) = (volume.shown.as_ref(), volume.spec.as_ref());
-        let fstype =
-            shown.map(|shown| shown.fstype.as_str()).or(spec.and_then(|spec| spec.fstype.as_deref()));
-        let source =
-            shown.map(|shown| shown.source.as_slice()).or(spec.and_then(|spec| spec.source.as_deref()));
         VolumeStatus {
             id: volume.id.clone(),
             expected: spec.is_some(),
             mountpoint: volume.mountpoint.clone(),
-            fstype: fstype.map(String::from).unwrap_or_default(),
-            source: escape(source.unwrap_or_default()),
+            fstype: volume.fstype().map(String::from).unwrap_or_default(),
+            source: escape(volume.source().unwrap_or_default()),
             superblock: shown.map(|shown| shown.superblock),
             stack_depth: volume.depth,
             mode: volume.watch.mode,
             condition: volume.condition.clone(),
             errors: volume.errors.clone(),
             claims: volume.evidence.claims.clone(),
+            rule: volume.judgement.rule.map(|rule| (rule.name, rule.clears)),
+            loss: volume.evidence.lost.clone(),
+            falls: volume.recent_falls(&self.policy.thresholds, self.now),
+            settles_at: volume.settles_at(&self.policy.thresholds),
+            incident: self.incidents.of(&volume.id).map(|incident| incident.id),
             last_ok: volume.last_ok,
             last_probe: volume.last_probe.clone(),
-            stuck_since: volume.probes.stuck_since,
+            stuck_since: self.stuck_since(volume),
             probing: volume.probes.outstanding.is_some(),
             culprits: volume.culprits.clone(),
             blocked_count: volume.blocked.count,
@@ -43,6 +44,13 @@ impl Engine {
             next_attempt: next_attempt(volume, self.now),
             history: volume.history.clone(),
         }
+    }
+
+    /// Since when a probe has not come back: the volume's own, or one of another volume on the same superblock,
+    /// which stands in the way.
+    fn stuck_since(&self, volume: &Volume) -> Option<Monotonic> {
+        let shown = volume.shown.as_ref().filter(|_| volume.is_watched());
+        volume.probes.stuck_since.or_else(|| self.probing.stuck_since(shown?.superblock))
     }
 }
 

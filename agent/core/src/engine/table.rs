@@ -9,7 +9,7 @@ use crate::engine::volume::Volume;
 use crate::engine::{Engine, Output, Tracked};
 use crate::hash::spread;
 use crate::health::Event;
-use crate::id::{MountId, VolumeId};
+use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::policy::Policy;
 use crate::remediation::budget::Budget;
@@ -30,6 +30,7 @@ impl Engine {
     pub(super) fn take_policy(&mut self, policy: Policy, now: Monotonic, outputs: &mut Vec<Output>) {
         self.policy = policy;
         let named: BTreeSet<&VolumeId> = self.policy.volumes.iter().map(|spec| &spec.id).collect();
+        let before: BTreeSet<VolumeId> = self.volumes.keys().cloned().collect();
         self.volumes.retain(|id, volume| volume.spec.is_none() || named.contains(id));
         for spec in &self.policy.volumes {
             let old = self.volumes.get(&spec.id);
@@ -56,6 +57,10 @@ impl Engine {
         // The table is the one it was: what vanished now is not wanted any more.
         self.volumes.retain(|_, volume| volume.gone_since != Some(now));
         self.wakes.retain(|(_, id)| self.volumes.contains_key(id));
+        for gone in before.into_iter().filter(|id| !self.volumes.contains_key(id)) {
+            self.incidents.recovered(&gone, now);
+            outputs.push(Output::Forget(gone));
+        }
     }
 
     /// Takes a new table. Most changes on a busy node are mounts of containers, which concern no volume: those
@@ -97,6 +102,9 @@ impl Engine {
                 .volumes
                 .entry(sighting.id.clone())
                 .or_insert_with(|| Volume::new(sighting.id.clone(), sighting.mountpoint.clone(), now));
+            if let Some(memory) = self.remembered.remove(&sighting.id) {
+                volume.recall(memory, &self.policy.thresholds, now);
+            }
             if sighting.spec.is_none() {
                 volume.instruct(None, &self.policy.defaults);
                 present.insert(sighting.id.clone());
@@ -122,6 +130,24 @@ impl Engine {
         }
         if self.track_changed {
             self.index_superblocks();
+        }
+    }
+
+    /// Another superblock has taken the place of one that was there at `seen`: the volumes on it are new, unless the
+    /// table has told that meanwhile.
+    pub(super) fn renewed(
+        &mut self,
+        superblock: SuperblockId,
+        (seen, now): (Monotonic, Monotonic),
+        outputs: &mut Vec<Output>,
+    ) {
+        for id in self.by_superblock.get(&superblock).into_iter().flatten() {
+            let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.evidence.since <= seen) else {
+                continue;
+            };
+            outputs.extend(volume.renew(now).map(Output::Transition));
+            self.touched.insert(id.clone());
+            self.track_changed = true;
         }
     }
 

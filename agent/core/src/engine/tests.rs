@@ -1,7 +1,12 @@
 //! The engine as a whole, one behaviour a test.
 
+mod errors;
+mod incidents;
 mod looks;
+mod losses;
 mod places;
+mod renewed;
+mod remembers;
 mod repairs;
 mod settles;
 mod waits;

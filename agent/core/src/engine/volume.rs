@@ -7,12 +7,15 @@ use core::time::Duration;
 use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
 use crate::engine::census::Blocked;
+use crate::engine::memory::Mark;
 use crate::engine::pace::ProbeClock;
 use crate::errno::Errno;
+use crate::fstype::FsClass;
 use crate::health::Event;
 use crate::health::evidence::Evidence;
 use crate::health::rules::Judgement;
 use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
+use crate::memory::MountMemory;
 use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
@@ -32,6 +35,8 @@ pub(super) struct Shown {
     pub(super) root: BytePath,
     pub(super) fstype: String,
     pub(super) source: Vec<u8>,
+    /// The address of the server, where the table tells it.
+    pub(super) address: Option<Vec<u8>>,
 }
 
 impl Shown {
@@ -43,7 +48,17 @@ impl Shown {
             root: mount.root.clone(),
             fstype: mount.fstype.clone(),
             source: mount.source.clone(),
+            address: mount
+                .super_options
+                .iter()
+                .find_map(|word| word.strip_prefix(b"addr="))
+                .map(<[u8]>::to_vec),
         }
+    }
+
+    /// The id that is never used again, where the table told it.
+    pub(super) const fn unique(&self) -> Option<u64> {
+        self.unique
     }
 
     fn is(&self, mount: &Mount) -> bool {
@@ -74,6 +89,8 @@ pub(super) struct Volume {
     pub(super) fsid: Option<String>,
     pub(super) evidence: Evidence,
     pub(super) judgement: Judgement,
+    /// The last rule that called it sick was about its place in the table.
+    pub(super) is_sick_by_place: bool,
     pub(super) condition: Condition,
     pub(super) falls: Vec<Monotonic>,
     /// The settle time began.
@@ -92,6 +109,8 @@ pub(super) struct Volume {
     pub(super) last_ok: Option<Monotonic>,
     pub(super) last_probe: Option<(Monotonic, Duration, ProbeResult)>,
     pub(super) probes: ProbeClock,
+    /// Since when a look of another volume hangs on its superblock.
+    pub(super) behind: Option<Monotonic>,
     pub(super) budget: Budget,
     pub(super) plan: Option<PlanId>,
     /// A plan ended well, and the table does not show it yet: nothing is judged until it does, or until then.
@@ -102,10 +121,23 @@ pub(super) struct Volume {
     pub(super) last_repair: Option<(Monotonic, PlanReport)>,
     /// When the engine looks at it next without being asked.
     pub(super) wake: Option<Monotonic>,
+    /// What an earlier run knew of the mount, until the table shows whether it is still that one.
+    pub(super) recalled_mount: Option<MountMemory>,
+    /// An earlier run saw errors that no look tries: until then a good look does not end what it knew.
+    pub(super) errors_until: Option<Monotonic>,
+    /// What the store was told last.
+    pub(super) stored: Option<Mark>,
 }
 
 impl Volume {
     pub(super) fn new(id: VolumeId, mountpoint: BytePath, now: Monotonic) -> Self {
+        let mut new = Self::unknown(id, mountpoint, now);
+        // What knows nothing yet is not told to the store, which may know more.
+        new.stored = Some(new.mark());
+        new
+    }
+
+    fn unknown(id: VolumeId, mountpoint: BytePath, now: Monotonic) -> Self {
         Self {
             id,
             mountpoint,
@@ -122,10 +154,13 @@ impl Volume {
             fsid: None,
             evidence: Evidence::default(),
             judgement: Judgement::UNKNOWN,
+            is_sick_by_place: false,
             condition: Condition {
                 state: HealthState::Unknown,
                 reason: None,
                 since: now,
+                since_wall: None,
+                is_recalled: false,
                 message: String::from("not looked at yet"),
                 advice: Default::default(),
             },
@@ -141,12 +176,16 @@ impl Volume {
             last_ok: None,
             last_probe: None,
             probes: ProbeClock::default(),
+            behind: None,
             budget: Budget::default(),
             plan: None,
             hold_until: None,
             last_outcome: None,
             last_repair: None,
             wake: None,
+            recalled_mount: None,
+            errors_until: None,
+            stored: None,
         }
     }
 
@@ -183,6 +222,7 @@ impl Volume {
             seen.changed = true;
         }
         let Some(mount) = sighting.mount else {
+            self.recalled_mount = None;
             // Nothing to say about the old mount any more; the next one is another generation.
             if self.shown.take().is_some() {
                 self.evidence.reset(now);
@@ -215,12 +255,41 @@ impl Volume {
         (first_probe, now): (Monotonic, Monotonic),
         came_back: bool,
     ) -> Option<Transition> {
-        let is_first = self.generation == Generation::default();
         self.shown = Some(Shown::of(mount));
-        self.generation = Generation(self.generation.0.saturating_add(1));
         self.evidence.reset(now);
-        // They wait on the old mount.
+        self.evidence.class = FsClass::of(&mount.fstype, &mount.source);
+        self.recall_mount(mount, now);
+        self.begin_generation((first_probe, now), came_back)
+    }
+
+    /// Its type: of what is mounted there, else of what should be.
+    pub(super) fn fstype(&self) -> Option<&str> {
+        let shown = self.shown.as_ref().map(|shown| shown.fstype.as_str());
+        shown.or(self.spec.as_ref().and_then(|spec| spec.fstype.as_deref()))
+    }
+
+    /// Its source, likewise.
+    pub(super) fn source(&self) -> Option<&[u8]> {
+        let shown = self.shown.as_ref().map(|shown| shown.source.as_slice());
+        shown.or(self.spec.as_ref().and_then(|spec| spec.source.as_deref()))
+    }
+
+    /// Another superblock is there, and the table says the same of it as of the old one.
+    pub(super) fn renew(&mut self, now: Monotonic) -> Option<Transition> {
+        self.evidence.renew(now);
+        self.begin_generation((now, now), false)
+    }
+
+    fn begin_generation(
+        &mut self,
+        (first_probe, now): (Monotonic, Monotonic),
+        came_back: bool,
+    ) -> Option<Transition> {
+        let is_first = self.generation == Generation::default();
+        self.generation = Generation(self.generation.0.saturating_add(1));
+        // They wait on the old mount, or failed on it.
         self.blocked = Blocked::default();
+        self.culprits.clear();
         self.root_inode = None;
         self.due_plan = None;
         self.hold_until = None;

@@ -18,6 +18,8 @@ pub enum Claim {
     Readonly,
     /// The file system has found errors in itself.
     Errors,
+    /// Dirty data was lost because there was no room for it.
+    LostForSpace,
 }
 
 /// Who says it.
@@ -68,6 +70,15 @@ pub fn withdraw_shutdown(claims: &mut Claims) {
 /// Takes a file system's own report.
 pub fn take_report(claims: &mut Claims, errors: &KernelErrors, now: Monotonic) {
     let claim = if errors.errno == ESHUTDOWN { Claim::ShutDown } else { Claim::Errors };
+    take(claims, claim, errors, now);
+}
+
+/// Takes a loss of dirty data for lack of space.
+pub fn take_loss(claims: &mut Claims, errors: &KernelErrors, now: Monotonic) {
+    take(claims, Claim::LostForSpace, errors, now);
+}
+
+fn take(claims: &mut Claims, claim: Claim, errors: &KernelErrors, now: Monotonic) {
     let at = errors.at.min(now);
     let first = Said { since: at, last: at, count: 0 };
     let said = claims.entry((claim, ClaimSource::Sensor(errors.source))).or_insert(first);

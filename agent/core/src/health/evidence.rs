@@ -6,17 +6,25 @@
 use core::time::Duration;
 
 use crate::errno::{Errno, ErrnoClass};
-use crate::fstype::is_readonly_by_nature;
+use crate::fstype::{FsClass, is_readonly_by_nature};
+use crate::health::cause::ReadonlyCause;
 use crate::health::claims::{self, Claims};
-use crate::health::window::{Counter, Group, KernelWindow, Span};
+use crate::health::loss::Loss;
+use crate::health::meaning::{Meaning, class_of, meaning};
+use crate::health::window::{Counter, Group, KernelWindow, Span, speaks_of_storage};
 use crate::id::SuperblockId;
-use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep};
+use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source};
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::volume::{Identity, VolumeSpec};
 
 /// What a file system that has shut itself down reports.
 pub(crate) const ESHUTDOWN: Errno = Errno(108);
+/// What a file system reports that has found its own structures damaged.
+const EUCLEAN: Errno = Errno(117);
+
+/// A user, group or project has used up its share.
+const EDQUOT: Errno = Errno(122);
 
 /// What is wrong with a sentinel while the root answers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -83,7 +91,7 @@ impl GoodLook {
     pub const fn tried(&self, group: Group) -> bool {
         match group {
             Group::Attributes | Group::Below => true,
-            Group::Data => self.read_data,
+            Group::Data | Group::Faults => self.read_data,
             Group::Writes => self.wrote_data,
         }
     }
@@ -115,6 +123,12 @@ pub struct TableFacts {
     pub wants_rw: bool,
     /// The specification wants it read-only.
     pub wants_ro: bool,
+    /// An error that the file system finds in itself ends all writing until it is mounted anew (`errors=remount-ro`
+    /// of ext4), whatever the table goes on to say: some kernels set the flag `ro` then, others do not.
+    ///
+    /// kernel: `ext4_handle_error`, fs/ext4/super.c, aborts the journal; without `SB_RDONLY` since 6.12, also in some
+    /// older distribution kernels.
+    pub error_ends_writes: bool,
 }
 
 impl TableFacts {
@@ -124,6 +138,8 @@ impl TableFacts {
         self.emergency_ro = mount.super_options.has("emergency_ro");
         self.ro = mount.super_options.has("ro") || mount.options.has("ro");
         self.was_rw |= !self.ro;
+        self.error_ends_writes =
+            mount.fstype.starts_with("ext") && mount.super_options.has("errors=remount-ro");
         self.wants_ro = spec.is_some_and(VolumeSpec::wants_readonly);
         // A specification that names neither a source nor options only watches what is there.
         self.wants_rw = spec.is_some_and(|spec| {
@@ -154,14 +170,16 @@ pub struct Evidence {
     pub failures: u32,
     /// Whether the last attempt to look was not possible.
     pub look_failed: bool,
-    /// Whether the volume answered ever since it is tracked; outlives generations.
+    /// Whether the volume ever answered; outlives generations, and the agent.
     pub was_readable: bool,
-    /// Whether storage itself reported errors in this generation: a read-only state then has a cause.
-    pub storage_errors: bool,
+    /// Whether a read-only state has its cause in storage.
+    pub readonly_cause: ReadonlyCause,
+    /// What stands behind the mount: one errno does not say the same of all.
+    pub class: FsClass,
     /// When this mount was first seen. Anonymous device numbers are used again: what was lost before is not its.
     pub since: Monotonic,
-    /// When dirty data was lost, and with which error.
-    pub lost: Option<(Monotonic, Errno)>,
+    /// Dirty data that was lost on this mount.
+    pub lost: Option<Loss>,
     /// What the table and the file system itself say against the mount.
     pub claims: Claims,
     /// When the file system reported that it has shut down: it answers from its caches at most until it is mounted
@@ -170,6 +188,10 @@ pub struct Evidence {
     /// Reports of a shutdown from before this moment are settled. Without unique ids in the table a quick unmount
     /// and mount of one device cannot be told from a mount that stayed, so the generation alone does not end them.
     pub shutdown_settled: Monotonic,
+    /// When the file system found an error in itself that ended all writing.
+    pub writes_ended: Option<Monotonic>,
+    /// No look was possible for longer than the deadline, because another one hangs on the same superblock.
+    pub overdue: bool,
     /// Tasks that wait too long, as the last census saw it.
     pub waiting: Option<Waiting>,
     /// The last refusal for lack of space.
@@ -198,13 +220,21 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        *self = Self { was_readable: self.was_readable, since, ..Self::default() };
+        *self = Self { was_readable: self.was_readable, class: self.class, since, ..Self::default() };
+    }
+
+    /// Another superblock is there under the same names. Of what was known only the table's word is kept.
+    pub fn renew(&mut self, now: Monotonic) {
+        let table = self.table;
+        self.reset(now);
+        self.table = table;
+        claims::take_table(&mut self.claims, &self.table, now);
     }
 
     /// A plan did its work without another mount appearing: what was seen before it no longer counts. Its mount may
     /// have been too quick for the table, so a reported shutdown is judged anew.
     pub fn forget_looks(&mut self, now: Monotonic) {
-        let (table, lost) = (self.table, self.lost);
+        let (table, lost) = (self.table, self.lost.take());
         let (shutdown, settled) = (self.shutdown, self.shutdown_settled);
         let claims = core::mem::take(&mut self.claims);
         self.reset(self.since);
@@ -230,15 +260,20 @@ impl Evidence {
     pub fn see_table(&mut self, mount: &Mount, spec: Option<&VolumeSpec>, now: Monotonic) -> bool {
         let before = self.table;
         self.table.update(mount, spec);
+        self.readonly_cause.see_table(self.table.ro, now);
         claims::take_table(&mut self.claims, &self.table, now);
+        if before.ro && !self.table.ro {
+            // Somebody made it writable again, which the kernel lets happen only where that is possible.
+            self.writes_ended = None;
+        }
         before != self.table
     }
 
     /// Takes errors that others met. Says whether they are a reason to look now.
     pub fn hint(&mut self, errors: &KernelErrors, span: Span) -> bool {
-        let is_loss = errors.op == Op::Writeback && errors.errno.class() != Some(ErrnoClass::Refused);
-        if is_loss && errors.at >= self.since {
-            self.lost.get_or_insert((errors.at, errors.errno));
+        let class = class_of(errors.errno, self.class);
+        if errors.op == Op::Writeback && errors.at >= self.since {
+            self.lose(errors, class, span.now);
         }
         let is_shutdown = errors.op == Op::Filesystem && errors.errno == ESHUTDOWN;
         // One shutdown is told more than once: by its record, and later by the counter.
@@ -253,7 +288,10 @@ impl Evidence {
             }
             return is_new;
         }
-        let Some(class) = errors.errno.class() else { return false };
+        if errors.at >= self.since && self.table.error_ends_writes && is_own_error(errors) {
+            self.writes_ended.get_or_insert(errors.at);
+        }
+        let Some(class) = class else { return false };
         let kind = (class, Group::of(errors.op, errors.errno, class));
         match class {
             // Programs are refused things all day: never evidence.
@@ -274,9 +312,23 @@ impl Evidence {
             | ErrnoClass::Readonly => {
                 let counted = (Counter::of(errors.source, errors.op), errors.count);
                 let counts = self.kernel.add(kind, errors.at, counted, span);
-                self.storage_errors |= counts && class == ErrnoClass::IoError;
+                if counts && speaks_of_storage(errors.op, errors.errno, class) {
+                    self.readonly_cause.storage_failed(errors.at.min(span.now));
+                }
                 counts
             }
+        }
+    }
+
+    /// Takes a loss of dirty data. That a server has no room left, or one user no quota, is told and is no fault. A file
+    /// system on a device of its own finds the room before the write succeeds: there it is the device that has none.
+    fn lose(&mut self, errors: &KernelErrors, class: Option<ErrnoClass>, now: Monotonic) {
+        match class {
+            Some(ErrnoClass::Refused) => {}
+            Some(ErrnoClass::Full) if errors.errno == EDQUOT || self.class != FsClass::Block => {
+                claims::take_loss(&mut self.claims, errors, now);
+            }
+            _ => Loss::note(&mut self.lost, errors.at, errors.errno),
         }
     }
 
@@ -354,6 +406,9 @@ impl Evidence {
         if good.wrote_data && self.full.is_some_and(|at| at <= started) {
             self.full = None;
         }
+        if good.wrote_data && self.writes_ended.is_some_and(|at| at <= started) {
+            self.writes_ended = None;
+        }
         // A file system that is shut down fails every read and write of a file, cached or not.
         //
         // kernel: `ext4_file_read_iter`, `ext4_file_write_iter`, fs/ext4/file.c, since 4.11; `xfs_file_read_iter`,
@@ -377,7 +432,7 @@ impl Evidence {
 
     fn failed_look(&mut self, step: ProbeStep, errno: Errno, started: Monotonic, now: Monotonic) -> Told {
         let told = Told::Error(errno, op_of(step));
-        match meaning(step, errno) {
+        match meaning(step, errno, self.class) {
             Meaning::OwnTrouble => {
                 self.look_failed = true;
                 Told::Nothing
@@ -449,37 +504,10 @@ impl Evidence {
     }
 }
 
-/// What a failed step says.
-enum Meaning {
-    /// A class of the table.
-    Class(ErrnoClass),
-    /// The agent could not look, for a reason of its own (memory, descriptors, a signal).
-    OwnTrouble,
-    /// The path does not lead there from where the agent stands.
-    NotReachable,
-    /// An errno that says nothing certain about the storage.
-    Uncertain,
-}
-
-fn meaning(step: ProbeStep, errno: Errno) -> Meaning {
-    match (errno.0, step) {
-        // EINTR, EAGAIN, ENOMEM, ENFILE, EMFILE.
-        (4 | 11 | 12 | 23 | 24, _) => Meaning::OwnTrouble,
-        // ENOENT, ENOTDIR.
-        (2 | 20, ProbeStep::Identity | ProbeStep::Device) => Meaning::NotReachable,
-        // EPIPE, ECONNRESET: the other end hung up. Nobody's programs cause these on a file, so the kernel
-        // does not count them; a probe that meets one has met the fault.
-        (32 | 104, _) => Meaning::Class(ErrnoClass::Disconnected),
-        // ETIME, ENETDOWN, ENETUNREACH, ECONNREFUSED.
-        (62 | 100 | 101 | 111, _) => Meaning::Class(ErrnoClass::HostDown),
-        // ENODATA: a disk's answer for a sector that it cannot read, past the cache. Elsewhere it only says that an
-        // attribute is not there, so nobody counts it.
-        // kernel: `blk_errors`, block/blk-core.c: BLK_STS_MEDIUM, since 4.13.
-        (61, ProbeStep::Sentinel | ProbeStep::Device) => Meaning::Class(ErrnoClass::IoError),
-        // A device node that may not be opened says nothing about the file system.
-        (1 | 13, ProbeStep::Device) => Meaning::NotReachable,
-        _ => errno.class().map_or(Meaning::Uncertain, Meaning::Class),
-    }
+/// Whether ext4 speaks of an error in itself. Where a common report exists, it tells of failed reads of files as well,
+/// and those are never `EUCLEAN`.
+fn is_own_error(errors: &KernelErrors) -> bool {
+    errors.op == Op::Filesystem && (errors.source == Source::Sysfs || errors.errno == EUCLEAN)
 }
 
 /// The kind of operation that a step is counted as.

@@ -5,7 +5,6 @@ use alloc::{format, string::String};
 use crate::errno::ErrnoClass;
 use crate::health::evidence::{Look, SentinelFault};
 use crate::health::rules::{Facts, Judgement, Test};
-use crate::observation::ProbeStep;
 use crate::verdict::Verdict;
 
 /// One sentence about a judgement.
@@ -47,6 +46,9 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
         Test::TableShutdown => String::from("the file system has shut itself down"),
         Test::ShutdownReported => String::from("the file system reported that it has shut down"),
         Test::TableEmergencyReadonly => String::from("the file system refuses to write after an error"),
+        Test::ErrorEndedWrites => String::from(
+            "the file system found an error in itself, and writes nothing more (errors=remount-ro)",
+        ),
         Test::TableReadonlyAgainstSpec => String::from("mounted read-only, and should be writable"),
         Test::TableBecameReadonly => String::from("became read-only"),
         Test::ProbeFails(..)
@@ -54,6 +56,9 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
         | Test::ProbeHangs
         | Test::ProbeFindsOther(_)
         | Test::SentinelIsOff => look(evidence.look, evidence.failures),
+        Test::SuperblockHangs => {
+            String::from("a look at another volume hangs on the same superblock, and its own is overdue")
+        }
         Test::TasksWait => match evidence.waiting.map_or(0, |waiting| waiting.count) {
             1 => String::from("a task waits in one call for longer than the deadline"),
             count => format!("{count} tasks wait, some in one call for longer than the deadline"),
@@ -65,8 +70,8 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
             None => String::from("another file system is there"),
         },
         Test::ErrorsSustained(class) | Test::Errors(class) => errors(facts, class),
-        Test::WritebackLost => match evidence.lost {
-            Some((_, errno)) => format!("dirty data was lost with {errno}"),
+        Test::WritebackLost => match &evidence.lost {
+            Some(loss) => format!("dirty data was lost with {}", loss.errno),
             None => String::from("dirty data was lost"),
         },
     }
@@ -85,9 +90,9 @@ fn errors(facts: &Facts<'_>, class: ErrnoClass) -> String {
 fn look(look: Look, failures: u32) -> String {
     match look {
         Look::Failed { step, errno, .. } => {
-            format!("the probe failed with {errno} at {}, {failures} in a row", step_name(step))
+            format!("the probe failed with {errno} while {}, {failures} in a row", step.doing())
         }
-        Look::Hung { step } => format!("no answer within the deadline at {}", step_name(step)),
+        Look::Hung { step } => format!("no answer within the deadline while {}", step.doing()),
         Look::OtherMount { found } => format!("the path leads to superblock {found}, {failures} in a row"),
         Look::Sentinel(SentinelFault::Missing) => String::from("the root answers, the sentinel is missing"),
         Look::Sentinel(SentinelFault::Differs) => {
@@ -97,16 +102,6 @@ fn look(look: Look, failures: u32) -> String {
             String::from("the root answers, the sentinel is not a small regular file of this mount")
         }
         Look::None | Look::Good | Look::Refused => String::from("no bad look"),
-    }
-}
-
-const fn step_name(step: ProbeStep) -> &'static str {
-    match step {
-        ProbeStep::Identity => "the mount point",
-        ProbeStep::Root => "the root",
-        ProbeStep::Sentinel => "the sentinel",
-        ProbeStep::Device => "the device",
-        ProbeStep::Write => "the write",
     }
 }
 

@@ -184,7 +184,8 @@ fn unanswered(history: &[(Monotonic, Fact)], now: Monotonic) -> Vec<Hint> {
                     Op::Open | Op::List if whole_file => Group::Data,
                     Op::Write | Op::Sync | Op::Change | Op::Writeback => Group::Writes,
                     Op::Stat | Op::Open | Op::List => Group::Attributes,
-                    Op::Read | Op::Fault | Op::Other | Op::Filesystem => Group::Data,
+                    Op::Fault => Group::Faults,
+                    Op::Read | Op::Other | Op::Filesystem => Group::Data,
                     Op::Device | Op::Request => Group::Below,
                 };
                 // Two things of one moment: an answer speaks for the errors of its own moment too.
@@ -199,6 +200,7 @@ fn unanswered(history: &[(Monotonic, Fact)], now: Monotonic) -> Vec<Hint> {
                 drop_answered(&mut hints, Group::Below);
                 if *read || was_bad {
                     drop_answered(&mut hints, Group::Data);
+                    drop_answered(&mut hints, Group::Faults);
                 }
                 if *wrote {
                     drop_answered(&mut hints, Group::Writes);
@@ -226,9 +228,9 @@ fn is_answer(fact: &Fact, group: Group) -> bool {
     }
 }
 
-/// Reports from below never add up to a fault.
+/// Reports from below and page faults never add up to a fault.
 fn proves(hint: &Hint) -> bool {
-    hint.group != Group::Below
+    hint.group != Group::Below && hint.group != Group::Faults
 }
 
 /// A stale root is found by every look; all other errors only by a look of their kind.
@@ -239,7 +241,7 @@ fn will_be_tried(hint: &Hint, tried: Option<(bool, bool)>) -> bool {
 fn is_tried(group: Group, tried: Option<(bool, bool)>) -> bool {
     tried.is_some_and(|(read, wrote)| match group {
         Group::Attributes | Group::Below => true,
-        Group::Data => read,
+        Group::Data | Group::Faults => read,
         Group::Writes => wrote,
     })
 }

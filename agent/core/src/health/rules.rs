@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::discovery::Presence;
 use crate::errno::ErrnoClass;
 use crate::health::evidence::{Evidence, GoodLook, Look};
+use crate::health::loss::Loss;
 use crate::health::window::{Group, Span, Tally};
 use crate::observation::ProbeStep;
 use crate::time::Monotonic;
@@ -35,6 +36,8 @@ pub enum Test {
     ShutdownReported,
     /// The superblock says that it refuses to write after an error.
     TableEmergencyReadonly,
+    /// The file system found an error in itself, and was mounted to write nothing from then on.
+    ErrorEndedWrites,
     /// `ro` where the specification wants the volume writable.
     TableReadonlyAgainstSpec,
     /// `ro`, and it was writable before.
@@ -45,6 +48,8 @@ pub enum Test {
     ProbeFailsOddly,
     /// The last probe has not answered within the deadline.
     ProbeHangs,
+    /// A look is overdue by more than the deadline, because another one hangs on the same superblock.
+    SuperblockHangs,
     /// Tasks wait in one call for longer than the deadline, and no look has read data meanwhile.
     TasksWait,
     /// The last probe came to another superblock than the table says.
@@ -57,7 +62,7 @@ pub enum Test {
     ErrorsSustained(ErrnoClass),
     /// Any error that no good probe has answered yet.
     Errors(ErrnoClass),
-    /// Dirty data was lost.
+    /// Dirty data was lost, and nobody has acknowledged it.
     WritebackLost,
 }
 
@@ -97,6 +102,8 @@ const GOOD_PROBE: &str = "a good probe";
 const GOOD_PROBE_OR_TIME: &str = "a good probe of that operation, or time without errors";
 const REMOUNT: &str = "a new mount of the volume";
 const REMOUNT_OR_FILE: &str = "a new mount of the volume, or a later look that reads or writes a file";
+const REMOUNT_OR_WRITE: &str = "a mount or remount that may write, or a later look that writes";
+const REMOUNT_OR_PERSON: &str = "a new mount of the volume, or a person who acknowledges it (mountie ack)";
 const TABLE: &str = "the right mount at its place";
 
 use ErrnoClass as C;
@@ -111,6 +118,7 @@ pub const RULES: &[Rule] = &[
     sick("shut-down", T::TableShutdown, R::FsShutdown, REMOUNT),
     sick("shutdown-reported", T::ShutdownReported, R::FsShutdown, REMOUNT_OR_FILE),
     sick("emergency-read-only", T::TableEmergencyReadonly, R::Readonly, REMOUNT),
+    sick("error-ended-writes", T::ErrorEndedWrites, R::Readonly, REMOUNT_OR_WRITE),
     sick("read-only-against-spec", T::TableReadonlyAgainstSpec, R::Readonly, "a writable mount"),
     sick("became-read-only", T::TableBecameReadonly, R::Readonly, "a writable mount"),
     sick("probe-finds-other", T::ProbeFindsOther(Enough::Repeated), R::WrongMount, GOOD_PROBE),
@@ -142,13 +150,14 @@ pub const RULES: &[Rule] = &[
     sick("probe-and-kernel-auth", T::ProbeFails(C::Auth, Enough::Corroborated), R::Auth, GOOD_PROBE),
     sick("probes-auth", T::ProbeFails(C::Auth, Enough::Repeated), R::Auth, GOOD_PROBE),
     sick("probe-hangs", T::ProbeHangs, R::Hung, "the answer, and a good probe after it"),
+    sick("superblock-hangs", T::SuperblockHangs, R::Hung, "the end of that look, and a good probe after it"),
     sick("errors-disconnected", T::ErrorsSustained(C::Disconnected), R::Disconnected, GOOD_PROBE_OR_TIME),
     sick("errors-stale", T::ErrorsSustained(C::Stale), R::Stale, GOOD_PROBE_OR_TIME),
     sick("errors-io-error", T::ErrorsSustained(C::IoError), R::IoError, GOOD_PROBE_OR_TIME),
     sick("errors-readonly", T::ErrorsSustained(C::Readonly), R::Readonly, GOOD_PROBE_OR_TIME),
     sick("errors-host-down", T::ErrorsSustained(C::HostDown), R::HostDown, GOOD_PROBE_OR_TIME),
     sick("errors-auth", T::ErrorsSustained(C::Auth), R::Auth, GOOD_PROBE_OR_TIME),
-    sick("write-back-failed", T::WritebackLost, R::WritebackLost, REMOUNT),
+    sick("write-back-failed", T::WritebackLost, R::WritebackLost, REMOUNT_OR_PERSON),
     suspect("probe-found-other", T::ProbeFindsOther(Enough::Once), R::WrongMount, GOOD_PROBE),
     suspect("sentinel", T::SentinelIsOff, R::WrongMount, "the sentinel as it should be"),
     suspect("probe-stale", T::ProbeFails(C::Stale, Enough::Once), R::Stale, GOOD_PROBE),
@@ -226,6 +235,28 @@ fn rank(reason: Reason) -> usize {
     Reason::ALL.iter().position(|other| *other == reason).unwrap_or(usize::MAX)
 }
 
+impl Test {
+    /// The errors that speak for it, where any do.
+    #[must_use]
+    pub fn classes(&self) -> &'static [ErrnoClass] {
+        match self {
+            Self::ProbeFails(class, _) | Self::ErrorsSustained(class) | Self::Errors(class) => class.alone(),
+            Self::TableEmergencyReadonly
+            | Self::ErrorEndedWrites
+            | Self::TableReadonlyAgainstSpec
+            | Self::TableBecameReadonly => &[C::Readonly, C::IoError],
+            Self::TableShutdown | Self::ProbeFailsOddly | Self::WritebackLost => &[C::IoError],
+            Self::ShutdownReported => &[C::IoError, C::Disconnected],
+            Self::ProbeHangs | Self::SuperblockHangs => &[C::HostDown],
+            Self::Table(_)
+            | Self::TasksWait
+            | Self::ProbeFindsOther(_)
+            | Self::IdentityDiffers
+            | Self::SentinelIsOff => &[],
+        }
+    }
+}
+
 impl Facts<'_> {
     fn meets(&self, test: Test) -> bool {
         let evidence = self.evidence;
@@ -237,6 +268,7 @@ impl Facts<'_> {
             T::TableShutdown => table.shutdown,
             T::ShutdownReported => evidence.shutdown.is_some(),
             T::TableEmergencyReadonly => table.emergency_ro,
+            T::ErrorEndedWrites => evidence.writes_ended.is_some() && table.should_be_writable(),
             T::TableReadonlyAgainstSpec => table.ro && table.wants_rw,
             T::TableBecameReadonly => table.ro && table.was_rw && !table.wants_ro,
             T::ProbeFails(wanted, enough) => match evidence.look {
@@ -247,6 +279,7 @@ impl Facts<'_> {
             },
             T::ProbeFailsOddly => matches!(evidence.look, Look::Failed { class: None, .. }),
             T::ProbeHangs => matches!(evidence.look, Look::Hung { .. }),
+            T::SuperblockHangs => evidence.overdue,
             T::TasksWait => evidence.waits_unanswered(self.span),
             T::ProbeFindsOther(enough) => {
                 matches!(evidence.look, Look::OtherMount { .. }) && self.is_often(enough)
@@ -254,13 +287,13 @@ impl Facts<'_> {
             T::IdentityDiffers => self.other_identity().is_some(),
             T::SentinelIsOff => matches!(evidence.look, Look::Sentinel(_)),
             T::ErrorsSustained(class) => {
-                let untried = |group| group != Group::Below && !self.will_be_tried(class, group);
+                let untried = |group: Group| group.can_prove() && !self.will_be_tried(class, group);
                 self.tally(class, untried).is_some_and(|tally| {
                     tally.count >= self.sustained_errors && tally.spread() >= self.sustained_spread
                 })
             }
             T::Errors(class) => self.tally(class, |_| true).is_some(),
-            T::WritebackLost => evidence.lost.is_some(),
+            T::WritebackLost => evidence.lost.as_ref().is_some_and(Loss::is_open),
         }
     }
 
@@ -315,18 +348,13 @@ impl Facts<'_> {
     }
 
     fn evidence_at(&self, test: Test) -> Option<Monotonic> {
-        let classes: &[ErrnoClass] = match test {
-            T::ProbeFails(class, _) | T::ErrorsSustained(class) | T::Errors(class) => &[class],
-            T::TableEmergencyReadonly | T::TableReadonlyAgainstSpec | T::TableBecameReadonly => {
-                &[C::Readonly, C::IoError]
-            }
-            T::TableShutdown | T::ProbeFailsOddly => &[C::IoError],
-            T::ProbeHangs => &[C::HostDown],
+        match test {
             T::ShutdownReported => return self.evidence.shutdown,
-            T::WritebackLost => return self.evidence.lost.map(|(at, _)| at),
-            T::Table(_) | T::TasksWait | T::ProbeFindsOther(_) | T::IdentityDiffers | T::SentinelIsOff => &[],
-        };
+            T::ErrorEndedWrites => return self.evidence.writes_ended,
+            T::WritebackLost => return self.evidence.lost.as_ref().map(|loss| loss.at),
+            _ => {}
+        }
         let first = |class: &ErrnoClass| self.tally(*class, |_| true).map(|tally| tally.first);
-        classes.iter().filter_map(first).min()
+        test.classes().iter().filter_map(first).min()
     }
 }

@@ -38,7 +38,8 @@ fn span(now: u64) -> Span {
 #[test]
 fn the_machine_follows_its_table() {
     use Event::{
-        BudgetRenewed, BudgetSpent, Idle, Judged, PlanFailed, PlanStarted, Replaced, Settled, Unwatched,
+        BudgetRenewed, BudgetSpent, Idle, Judged, OutOfSight, PlanFailed, PlanStarted, Replaced, Settled,
+        Unwatched,
     };
     use HealthState::{Degraded, Healthy, Probation, Quarantined, Recovering, Suspect, Unknown};
     let suspect = Judged(Verdict::Suspect(Reason::Stale));
@@ -57,17 +58,18 @@ fn the_machine_follows_its_table() {
         Replaced,
         Idle,
         Unwatched,
+        OutOfSight,
     ];
     let (u, h, s, d, r, p, q) = (Unknown, Healthy, Suspect, Degraded, Recovering, Probation, Quarantined);
     let table = [
-        // unknown healthy suspect sick settled started failed spent renewed replaced idle unwatched
-        (u, [u, h, s, d, u, u, u, u, u, u, u, u]),
-        (h, [u, h, s, d, h, h, h, h, h, u, h, u]),
-        (s, [u, h, s, d, s, s, s, s, s, u, u, u]),
-        (d, [d, p, p, d, d, r, d, q, d, d, u, u]),
-        (r, [r, p, p, d, r, r, d, q, r, r, u, u]),
-        (p, [p, p, p, d, h, p, p, p, p, p, u, u]),
-        (q, [q, p, p, q, q, q, q, q, d, q, u, u]),
+        // unknown healthy suspect sick settled started failed spent renewed replaced idle unwatched sight
+        (u, [u, h, s, d, u, u, u, u, u, u, u, u, u]),
+        (h, [u, h, s, d, h, h, h, h, h, u, h, u, h]),
+        (s, [u, h, s, d, s, s, s, s, s, u, u, u, s]),
+        (d, [d, p, p, d, d, r, d, q, d, d, u, u, u]),
+        (r, [r, p, p, d, r, r, d, q, r, r, u, u, u]),
+        (p, [p, p, p, d, h, p, p, p, p, p, u, u, p]),
+        (q, [q, p, p, q, q, q, q, q, d, q, u, u, u]),
     ];
     for (state, expected) in table {
         for (event, expected) in events.into_iter().zip(expected) {
@@ -196,6 +198,13 @@ fn table_cases() -> Vec<(&'static str, Build)> {
         ("shutdown-reported", Box::new(|case| assert!(case.kernel(Errno(108), Op::Filesystem, 1)))),
         ("emergency-read-only", Box::new(|case| case.evidence.table.emergency_ro = true)),
         (
+            "error-ended-writes",
+            Box::new(|case| {
+                case.evidence.table.error_ends_writes = true;
+                assert!(case.kernel(Errno(117), Op::Filesystem, 1));
+            }),
+        ),
+        (
             "read-only-against-spec",
             Box::new(|case| {
                 case.evidence.table = TableFacts { ro: true, wants_rw: true, ..TableFacts::default() };
@@ -219,6 +228,7 @@ fn probe_cases() -> Vec<(&'static str, Build)> {
         ),
         ("probe-disconnected", probes(vec![failed(ProbeStep::Root, Errno(107))])),
         ("probe-hangs", probes(vec![ProbeResult::TimedOut { step: ProbeStep::Root }])),
+        ("superblock-hangs", Box::new(|case| case.evidence.overdue = true)),
         ("sentinel", probes(vec![ProbeResult::SentinelMissing])),
         ("probe-odd-error", probes(vec![failed(ProbeStep::Root, Errno(22))])),
     ]
@@ -226,7 +236,7 @@ fn probe_cases() -> Vec<(&'static str, Build)> {
 
 fn kernel_cases() -> Vec<(&'static str, Build)> {
     vec![
-        ("write-back-failed", Box::new(|case| assert!(!case.kernel(Errno(28), Op::Writeback, 0)))),
+        ("write-back-failed", Box::new(|case| assert!(case.kernel(EIO, Op::Writeback, 0)))),
         (
             "tasks-wait",
             Box::new(|case| {

@@ -21,6 +21,9 @@ pub enum Group {
     Data,
     /// Changes: tried by a probe that wrote.
     Writes,
+    /// Page faults on mapped files. No errno comes with them: a store to a volume that is full ends like a load from
+    /// one that is broken. So they are a reason to look, and prove nothing by themselves.
+    Faults,
     /// What goes on below the file system, for whatever reason: requests to a device or to a daemon. A report is a
     /// reason to look, and a good look answers it; however many there are, they prove nothing by themselves.
     Below,
@@ -28,7 +31,16 @@ pub enum Group {
 
 impl Group {
     /// Every group.
-    pub const ALL: [Self; 4] = [Self::Attributes, Self::Data, Self::Writes, Self::Below];
+    pub const ALL: [Self; 5] = [Self::Attributes, Self::Data, Self::Writes, Self::Faults, Self::Below];
+
+    /// Whether errors of this group, if there are enough, prove something without a failed look.
+    #[must_use]
+    pub const fn can_prove(self) -> bool {
+        match self {
+            Self::Attributes | Self::Data | Self::Writes => true,
+            Self::Faults | Self::Below => false,
+        }
+    }
 
     /// The group of an error. Refusals to write and lack of space concern writers, whatever call met them.
     #[must_use]
@@ -41,9 +53,19 @@ impl Group {
             // cache.
             (ErrnoClass::IoError, Op::Open | Op::List) if !of_special_files(errno) => Self::Data,
             (_, Op::Stat | Op::Open | Op::List) => Self::Attributes,
-            (_, Op::Read | Op::Fault | Op::Other | Op::Filesystem) => Self::Data,
+            (_, Op::Fault) => Self::Faults,
+            (_, Op::Read | Op::Other | Op::Filesystem) => Self::Data,
         }
     }
+}
+
+/// Whether an error speaks of storage: not of a special file that has nothing behind it, and not of something below
+/// the file system, which may have had another go.
+#[must_use]
+pub const fn speaks_of_storage(op: Op, errno: Errno, class: ErrnoClass) -> bool {
+    let is_of_file = matches!(op, Op::Open | Op::List) && of_special_files(errno);
+    let is_below = matches!(op, Op::Device | Op::Request);
+    matches!(class, ErrnoClass::IoError) && !is_of_file && !is_below
 }
 
 /// What the open of a socket, a FIFO that nobody reads or a device node answers on any file system, however sound:

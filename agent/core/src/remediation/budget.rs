@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use crate::hash::jittered;
 use crate::id::VolumeId;
+use crate::memory::Memory;
 use crate::policy::Thresholds;
 use crate::remediation::{Outcome, Refusal};
 use crate::time::Monotonic;
@@ -60,6 +61,30 @@ impl Budget {
     #[must_use]
     pub fn not_before(&self) -> Option<Monotonic> {
         self.not_before
+    }
+
+    /// The attempts that are known, oldest first.
+    #[must_use]
+    pub fn attempts(&self) -> &[Monotonic] {
+        &self.attempts
+    }
+
+    /// Failed attempts since the last success, and the end of the last one.
+    #[must_use]
+    pub const fn record(&self) -> (u32, Option<Monotonic>) {
+        (self.failed, self.ended)
+    }
+
+    /// What an earlier run had spent. Attempts that the operator allows no more are not kept: they are spent.
+    pub fn recall(&mut self, memory: &Memory, max_attempts: u32) {
+        let most = usize::try_from(max_attempts).unwrap_or(usize::MAX);
+        let surplus = memory.attempts.len().saturating_sub(most);
+        self.attempts = memory.attempts.iter().skip(surplus).copied().collect();
+        self.failed = memory.failed;
+        self.ended = memory.ended;
+        self.not_before = memory.not_before;
+        // The jitter of the next pause is another than that of the last run.
+        self.sequence = u64::try_from(memory.attempts.len()).unwrap_or(u64::MAX);
     }
 
     /// An attempt begins.

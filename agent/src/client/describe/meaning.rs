@@ -30,7 +30,9 @@ pub(super) fn of_reason(word: &str) -> Option<&'static str> {
         Reason::Hung => {
             "Accesses do not return; processes that use it are stuck too. Unmounting lazily would leave them stuck."
         }
-        Reason::WritebackLost => "Data that programs had written did not reach storage; they may not know.",
+        Reason::WritebackLost => {
+            "Data that programs had written did not reach storage; they may not know. Once you do: mountie ack."
+        }
         Reason::ConsumerStale => "The host's mount is good, but containers still sit on the old one.",
     })
 }
@@ -43,6 +45,9 @@ pub(super) fn of_advice(word: &str) -> &'static str {
             "the agent itself may not look; set a uid for its probes, or ignore it."
         }
         Some(Advice::Slow) => "it answers, but late.",
+        Some(Advice::Flapping) => {
+            "it falls and recovers again and again; repairs and belief wait longer each time, looking does not."
+        }
         Some(Advice::Idle) => "an automount trap with nothing mounted; not a fault.",
         None => "see the documentation.",
     }

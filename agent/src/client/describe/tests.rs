@@ -1,7 +1,7 @@
 //! The description of the sample's volumes, word by word.
 
 use super::*;
-use crate::export::sample::{mount_plan, sample_snapshot};
+use crate::export::sample::{mount_plan, sample_snapshot, seconds};
 use crate::export::view::VolumeList;
 
 fn described(id: &str) -> String {
@@ -30,13 +30,20 @@ Evidence
   last probe        2026-01-31T11:59:58Z, 2s ago, took 12ms
                     asking for the attributes of the root failed with ESTALE
   file system says  read-only after an error, seen by mount table since 2026-01-31T11:56:40Z, 3m20s ago
-                    errors found (3 until 11:56:47Z), seen by sysfs since 2026-01-31T11:56:41Z, 3m19s ago
+                    errors found (3 until 2026-01-31T11:56:47Z, 3m13s ago), seen by sysfs since 2026-01-31T11:56:41Z, 3m19s ago
   errors            3 × EIO on writeback, counted by fanotify
                     12 × ESTALE on read, counted by bpf
                     2 × ESTALE on stat, counted by probe
-  met by            postgres (process 4242), ESTALE on read, 11:56:47Z
+  met by            postgres (process 4242), ESTALE on read, 2026-01-31T11:56:47Z, 3m13s ago
                       in cgroup /system.slice/postgresql.service, mount namespace 4026532700
-                    tar (process 77), ESTALE on read, 11:56:46Z
+                    tar (process 77), ESTALE on read, 2026-01-31T11:56:46Z, 3m14s ago
+
+Judgement
+  rule              probe-and-kernel-stale
+  cleared by        a good probe
+  incident          3: 2 volumes of server filer1 fail together since 2026-01-31T11:56:48Z, 3m12s ago
+                    with scratch
+  falls             3 within the last ten minutes; repair and belief wait longer
 
 Repair
   mode              act: watched and repaired
@@ -73,6 +80,28 @@ fn a_hung_volume_says_what_is_stuck_and_how_to_have_it_repaired() {
     assert!(text.contains(waiting), "{text}");
     assert!(text.contains("  stack             2 mounts at this place; the topmost is judged\n"), "{text}");
     assert!(text.contains("mountie probe scratch\n"), "{text}");
+}
+
+#[test]
+fn a_loss_is_told_with_what_to_do_or_with_who_knows_of_it() {
+    let text = described("scratch");
+    let known = "  data lost         2026-01-31T11:59:16Z, 44s ago, with EIO
+                    acknowledged by uid 0 (mountie, process 4321), 2026-01-31T11:59:50Z, 10s ago\n";
+    assert!(text.contains(known), "{text}");
+    let mut snapshot = sample_snapshot();
+    let volume = snapshot.volumes.iter_mut().find(|volume| volume.id.as_str() == "scratch").unwrap();
+    volume.loss.as_mut().unwrap().acknowledged = None;
+    volume.condition.is_recalled = true;
+    volume.settles_at = Some(seconds(1004));
+    let list = VolumeList::new(&snapshot);
+    let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
+    let text = render(&VolumeAnswer { at: list.at, volume, error: None });
+    assert!(text.contains("                    not acknowledged: mountie ack scratch\n"), "{text}");
+    assert!(text.contains("known before the agent started; no look has decided"), "{text}");
+    assert!(
+        text.contains("  believed          not before 2026-01-31T12:00:04Z, in 4s, if looks stay good\n"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `?check=true`: asks the event loop for a probe and waits for it, not beyond the deadline.
 //!
-//! The event loop keeps its own rules: a superblock has at most one probe out, and a volume whose probe is stuck
-//! gets no second one. Such a volume is answered at once, as unanswered.
+//! The event loop keeps its own rules: a superblock has at most one probe out, and beside a probe that is stuck there
+//! is no second one, for whichever volume. Such a volume is answered at once, as unanswered.
 
 use agent_core::id::VolumeId;
 use agent_core::status::VolumeStatus;
@@ -56,7 +56,7 @@ pub(super) async fn all(shared: &Shared, volumes: Vec<VolumeId>) -> Result<Vec<V
 
 fn deadline(shared: &Shared) -> Instant {
     // A deadline of the connection, not of the engine: tokio's own clock, which tests can pause.
-    Instant::now() + shared.check_deadline
+    Instant::now() + shared.check_deadline()
 }
 
 type Answer = oneshot::Receiver<Option<VolumeStatus>>;

@@ -14,7 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -184,26 +187,48 @@ pub async fn serve_unix(listener: UnixListener, router: Router) -> Infallible {
     serve(listener, router, LIMITS).await
 }
 
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Peer {
+    /// Anybody, over TCP.
+    Remote,
+    /// A process of this node, as the kernel knows it since it connected.
+    ///
+    /// kernel: `SO_PEERCRED`, `unix_stream_connect`, net/unix/af_unix.c: taken at the connect, all versions.
+    Local {
+        /// Its effective user id.
+        uid: u32,
+        /// Its process id; 0 where it is in another id namespace.
+        pid: u32,
+    },
+}
+
 /// What the two kinds of listener have in common.
 pub(super) trait Accept {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    fn next(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
 impl Accept for TcpListener {
     type Stream = TcpStream;
 
-    async fn next(&self) -> io::Result<TcpStream> {
-        self.accept().await.map(|(stream, _)| stream)
+    async fn next(&self) -> io::Result<(TcpStream, Peer)> {
+        self.accept().await.map(|(stream, _)| (stream, Peer::Remote))
     }
 }
 
 impl Accept for UnixListener {
     type Stream = UnixStream;
 
-    async fn next(&self) -> io::Result<UnixStream> {
-        self.accept().await.map(|(stream, _)| stream)
+    async fn next(&self) -> io::Result<(UnixStream, Peer)> {
+        let (stream, _) = self.accept().await?;
+        // Who cannot be told may read, and change nothing.
+        let peer = stream.peer_cred().map_or(Peer::Remote, |found| {
+            let pid = found.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+            Peer::Local { uid: found.uid(), pid }
+        });
+        Ok((stream, peer))
     }
 }
 
@@ -215,11 +240,11 @@ pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits)
         // The semaphore is never closed, so this is always a permit.
         let permit = Arc::clone(&free).acquire_owned().await;
         match listener.next().await {
-            Ok(stream) => {
+            Ok((stream, peer)) => {
                 let router = router.clone();
                 connections.spawn(async move {
                     let _permit = permit;
-                    serve_connection(stream, router, limits).await;
+                    serve_connection((stream, peer), router, limits).await;
                 });
             }
             Err(error) => {
@@ -230,11 +255,15 @@ pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits)
     }
 }
 
-async fn serve_connection<S>(stream: S, router: Router, limits: Limits)
+async fn serve_connection<S>((stream, peer): (S, Peer), router: Router, limits: Limits)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let service = TowerToHyperService::new(router);
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        routes.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)

@@ -36,6 +36,15 @@ pub(super) fn page(list: &VolumeList, doctor: &DoctorReport) -> String {
     if !list.ready {
         html.put(format_args!("<p class=\"warn\">Not every volume has been looked at yet.</p>"));
     }
+    for incident in &list.incidents {
+        html.put(format_args!(
+            "<p class=\"bad\">Incident {}: {} since {} ({} still sick)</p>",
+            incident.id,
+            Escaped(&incident.message),
+            Escaped(incident.began.whole_seconds()),
+            incident.sick
+        ));
+    }
     volumes(&mut html, list);
     sources(&mut html, doctor);
     html.put(format_args!(

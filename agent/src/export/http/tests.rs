@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::engine::AckAnswer;
+use agent_core::status::VolumeStatus;
 use hyper::StatusCode;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,10 +15,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::listen::{self, Limits, ListenError};
-use super::{Api, router};
+use super::{Api, Shared, router, routes};
 use crate::client::http::{Answer, get};
 use crate::export::metrics::{Metrics, strict};
-use crate::export::sample::{quiet_volume, sample_host, sample_snapshot};
+use crate::export::sample::{quiet_volume, sample_host, sample_snapshot, seconds};
 use crate::export::{Command, Snapshot};
 use crate::sys::clock;
 
@@ -27,6 +29,7 @@ struct Server {
     directory: tempfile::TempDir,
     publish: watch::Sender<Arc<Snapshot>>,
     orders: Option<mpsc::Receiver<Command>>,
+    shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -39,18 +42,14 @@ impl Server {
         let directory = tempfile::tempdir().unwrap();
         let (publish, snapshots) = watch::channel(Arc::new(snapshot));
         let (commands, orders) = mpsc::channel(64);
-        let api = Api {
-            snapshots,
-            metrics: Metrics::new().unwrap(),
-            commands,
-            host: sample_host(),
-            check_deadline: Duration::from_secs(1),
-        };
+        let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
         let listener = listen::bind_unix(&directory.path().join("s")).await.unwrap();
+        let shared = Arc::new(Shared::new(api));
+        let router = routes(Arc::clone(&shared));
         let serving = tokio::spawn(async move {
-            listen::serve(listener, router(api), limits).await;
+            listen::serve(listener, router, limits).await;
         });
-        Self { directory, publish, orders: Some(orders), tasks: vec![serving] }
+        Self { directory, publish, orders: Some(orders), shared, tasks: vec![serving] }
     }
 
     fn socket(&self) -> PathBuf {
@@ -76,7 +75,7 @@ impl Server {
     }
 
     /// Every order is answered with the volume in the state `answer` makes of it.
-    fn answer_orders(&mut self, answer: impl Fn(&mut agent_core::status::VolumeStatus) + Send + 'static) {
+    fn answer_orders(&mut self, answer: impl Fn(&mut VolumeStatus) + Send + 'static) {
         let mut orders = self.orders.take().unwrap();
         let snapshots = self.publish.subscribe();
         self.tasks.push(tokio::spawn(async move {
@@ -200,6 +199,51 @@ async fn a_check_without_an_answer_shows_the_last_view_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_check_waits_as_long_as_the_settings_of_now_say() {
+    let server = Server::start(sample_snapshot()).await;
+    let read_again = Duration::from_millis(200);
+    server.publish.send_replace(Arc::new(Snapshot { check_deadline: read_again, ..sample_snapshot() }));
+    let (_, json) = server.json("/api/v1/volumes/models?check=true").await;
+    assert_eq!(json["error"], "the probe has not answered within 0.2 s");
+}
+
+#[tokio::test]
+async fn a_volume_behind_a_probe_that_hangs_is_not_called_checked() {
+    let behind = VolumeStatus { stuck_since: Some(seconds(940)), ..quiet_volume("b") };
+    let mut server = Server::start(Snapshot { volumes: vec![behind], ..sample_snapshot() }).await;
+    server.answer_orders(|_| ());
+    let (status, json) = server.json("/api/v1/volumes/b?check=true").await;
+    assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+    let error =
+        "no probe is possible: one of another volume on the same superblock has not come back for 60 s";
+    assert_eq!((json["error"].as_str(), json["stuck_seconds"].as_f64()), (Some(error), Some(60.0)));
+}
+
+#[tokio::test]
+async fn what_grows_with_the_volumes_is_made_beside_the_event_loop_a_few_at_a_time() {
+    let server = Server::start(fresh_snapshot()).await;
+    let thread = server.shared.beside(|_, _| std::thread::current().id()).await;
+    assert_ne!(thread, Ok(std::thread::current().id()));
+
+    let permits = Arc::clone(&server.shared.answers).acquire_many_owned(4).await.unwrap();
+    let paths = ["/", "/metrics", "/api/v1/volumes", "/api/v1/volumes/models", "/api/v1/events"];
+    let mut answers = tokio::task::JoinSet::new();
+    for path in paths.into_iter().chain(["/api/v1/doctor"]) {
+        let socket = server.socket();
+        answers.spawn(async move { (path, get(&socket, path, PATIENCE).await.unwrap().status) });
+    }
+    for _ in 0..50 {
+        assert_eq!(server.get("/healthz").await.status, StatusCode::OK);
+    }
+    assert!(answers.try_join_next().is_none(), "it was made by the thread of the event loop");
+    drop(permits);
+    while let Some(answer) = answers.join_next().await {
+        let (path, status) = answer.unwrap();
+        assert_eq!(status, StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_check_of_all_names_those_that_did_not_answer() {
     let mut server = Server::start(sample_snapshot()).await;
     server.answer_orders(|_| ());
@@ -244,7 +288,7 @@ async fn tcp_is_read_only_and_answers_one_request_a_connection() {
     let (_publish, snapshots) = watch::channel(Arc::new(sample_snapshot()));
     let (commands, _orders) = mpsc::channel(1);
     let metrics = Metrics::new().unwrap();
-    let api = Api { snapshots, metrics, commands, host: sample_host(), check_deadline: PATIENCE };
+    let api = Api { snapshots, metrics, commands, host: sample_host() };
     let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -256,7 +300,7 @@ async fn tcp_is_read_only_and_answers_one_request_a_connection() {
     // Ends because the server closes.
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
-    assert!(answer.contains("everything here is read with GET"), "{answer}");
+    assert!(answer.contains("everything is read with GET"), "{answer}");
     let taken = listen::bind_tcp(&address.to_string()).await.unwrap_err();
     assert!(matches!(taken, ListenError::AddressInUse { .. }));
     assert!(taken.to_string().contains("set [agent] listen"), "{taken}");
@@ -291,4 +335,79 @@ async fn only_a_socket_that_nobody_answers_on_is_replaced() {
         ListenError::SocketInUse { .. }
     ));
     drop(occupied);
+}
+
+/// What a POST is answered, with an event loop that answers `answer`.
+async fn post(server: &mut Server, path: &str, answer: Option<(AckAnswer, bool)>) -> String {
+    let mut orders = server.orders.take().unwrap();
+    let taken = tokio::spawn(async move {
+        let Some(Command::Acknowledge { volume, by, done }) = orders.recv().await else { return None };
+        done.send(answer?).ok()?;
+        Some((volume, by))
+    });
+    let mut stream = UnixStream::connect(server.socket()).await.unwrap();
+    stream
+        .write_all(format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    if answer.is_some() {
+        let (volume, by) = taken.await.unwrap().unwrap();
+        assert_eq!((volume.as_str(), by.pid), ("scratch", std::process::id()));
+        assert_eq!(by.uid, nix::unistd::geteuid().as_raw());
+    } else {
+        taken.abort();
+    }
+    text
+}
+
+#[tokio::test]
+async fn an_acknowledgement_goes_to_the_event_loop_with_who_it_was() {
+    let cases = [
+        (AckAnswer::Done, true, "200 OK", "is acknowledged; what else"),
+        (AckAnswer::Done, false, "200 OK", "could not be written"),
+        (AckAnswer::Nothing, false, "409 Conflict", "nothing to acknowledge"),
+        (AckAnswer::NoSuchVolume, false, "404 Not Found", "there is no volume"),
+    ];
+    for (answer, kept, status, words) in cases {
+        let mut server = Server::start(fresh_snapshot()).await;
+        let text = post(&mut server, "/api/v1/ack/scratch", Some((answer, kept))).await;
+        assert!(text.contains(status) && text.contains(words), "{text}");
+    }
+    let mut server = Server::start(fresh_snapshot()).await;
+    let text = post(&mut server, "/api/v1/ack/nobody", None).await;
+    assert!(text.contains("404 Not Found") && text.contains("nobody"), "{text}");
+}
+
+#[tokio::test]
+async fn nothing_is_changed_over_tcp_or_by_reading() {
+    let server = Server::start(fresh_snapshot()).await;
+    let (_publish, snapshots) = watch::channel(Arc::new(fresh_snapshot()));
+    let (commands, mut orders) = mpsc::channel(4);
+    let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(b"POST /api/v1/ack/scratch HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert!(text.contains("403 Forbidden") && text.contains("unix socket"), "{text}");
+    assert!(orders.try_recv().is_err());
+    serving.abort();
+    let answer = server.get("/api/v1/ack/scratch").await;
+    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn incidents_are_listed_with_their_volumes() {
+    let server = Server::start(fresh_snapshot()).await;
+    let value: Value = serde_json::from_slice(&server.get("/api/v1/incidents").await.body).unwrap();
+    let incident = &value["incidents"][0];
+    assert_eq!((&incident["kind"], &incident["cause"]), (&Value::from("server"), &Value::from("filer1")));
+    assert_eq!(incident["volumes"][1]["volume"], "scratch");
 }

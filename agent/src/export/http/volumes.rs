@@ -44,10 +44,12 @@ pub(super) async fn list(
             Err(unchecked) => return busy(unchecked),
         }
     }
-    let status = if unanswered.is_empty() { StatusCode::OK } else { StatusCode::GATEWAY_TIMEOUT };
-    let names = unanswered.iter().map(ToString::to_string).collect();
-    let list = VolumeList { unanswered: names, ..VolumeList::new(&shared.snapshot()) };
-    (status, Json(list)).into_response()
+    let made = shared.beside(move |_, snapshot| {
+        let status = if unanswered.is_empty() { StatusCode::OK } else { StatusCode::GATEWAY_TIMEOUT };
+        let unanswered = unanswered.iter().map(ToString::to_string).collect();
+        (status, Json(VolumeList { unanswered, ..VolumeList::new(snapshot) })).into_response()
+    });
+    made.await.into_response()
 }
 
 /// One volume; with `?check=true` after a probe of it.
@@ -61,31 +63,59 @@ pub(super) async fn one(
         (Err(rejection), _) => return bad_request(&rejection.body_text()),
         (_, Err(rejection)) => return bad_request(&rejection.body_text()),
     };
-    let snapshot = shared.snapshot();
-    let Some(volume) = find(&snapshot, &id) else { return no_such_volume(&snapshot, &id) };
-    if !asked.check {
-        return answer(StatusCode::OK, &snapshot, volume, None);
+    let check = asked.check;
+    let made = shared.beside(move |_, snapshot| match find(snapshot, &id) {
+        Some(volume) if check => Found::ToCheck(volume.id.clone()),
+        Some(volume) => Found::Answered(answer(StatusCode::OK, snapshot, volume, None)),
+        None => Found::Answered(no_such_volume(snapshot, &id)),
+    });
+    match made.await {
+        Ok(Found::Answered(response)) => response,
+        Ok(Found::ToCheck(id)) => checked(&shared, id).await,
+        Err(status) => status.into_response(),
     }
-    let id = volume.id.clone();
-    match check::one(&shared, id.clone()).await {
-        Ok(checked) => {
-            // Its times are turned by the newest pairing of the clocks.
-            answer(StatusCode::OK, &shared.snapshot(), &checked, None)
-        }
-        Err(Unchecked::NoAnswer) => {
-            let newest = shared.snapshot();
-            let volume = newest.volumes.iter().find(|volume| volume.id == id).unwrap_or(volume);
-            let error =
-                format!("the probe has not answered within {} s", shared.check_deadline.as_secs_f64());
-            answer(StatusCode::GATEWAY_TIMEOUT, &newest, volume, Some(error))
-        }
-        Err(Unchecked::Vanished) => no_such_volume(&shared.snapshot(), id.as_str()),
+}
+
+/// What became of a request for one volume.
+enum Found {
+    /// All of it.
+    Answered(Response),
+    /// The volume is probed first.
+    ToCheck(VolumeId),
+}
+
+/// One volume after a probe of it.
+async fn checked(shared: &Arc<Shared>, id: VolumeId) -> Response {
+    let result = check::one(shared, id.clone()).await;
+    let made = shared.beside(move |shared, snapshot| match result {
+        // Its times are turned by the newest pairing of the clocks.
+        Ok(checked) => answer(StatusCode::OK, snapshot, &checked, None),
+        Err(Unchecked::NoAnswer) => match snapshot.volumes.iter().find(|volume| volume.id == id) {
+            Some(volume) => {
+                let error = why_unanswered(shared, snapshot, volume);
+                answer(StatusCode::GATEWAY_TIMEOUT, snapshot, volume, Some(error))
+            }
+            None => no_such_volume(snapshot, id.as_str()),
+        },
+        Err(Unchecked::Vanished) => no_such_volume(snapshot, id.as_str()),
         Err(unchecked @ (Unchecked::TooMany | Unchecked::Stopping)) => busy(unchecked),
+    });
+    made.await.into_response()
+}
+
+fn why_unanswered(shared: &Shared, snapshot: &Snapshot, volume: &VolumeStatus) -> String {
+    match volume.stuck_since {
+        // Its own is out, or none can be made beside the one that hangs.
+        Some(since) if !volume.probing => format!(
+            "no probe is possible: one of another volume on the same superblock has not come back for {} s",
+            snapshot.at.since(since).as_secs()
+        ),
+        _ => format!("the probe has not answered within {} s", shared.check_deadline().as_secs_f64()),
     }
 }
 
 /// By name, by mount point, or by mount point without its first slash: `/api/v1/volumes/mnt/a`.
-fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Option<&'a VolumeStatus> {
+pub(super) fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Option<&'a VolumeStatus> {
     let by_name = |name: &str| snapshot.volumes.iter().find(|volume| volume.id.as_str() == name);
     let by_place =
         |place: &str| snapshot.volumes.iter().find(|volume| volume.mountpoint.to_string() == place);
@@ -100,7 +130,7 @@ fn answer(status: StatusCode, snapshot: &Snapshot, volume: &VolumeStatus, error:
     (status, Json(VolumeAnswer { at: snapshot.timestamp(), volume, error })).into_response()
 }
 
-fn no_such_volume(snapshot: &Snapshot, id: &str) -> Response {
+pub(super) fn no_such_volume(snapshot: &Snapshot, id: &str) -> Response {
     let ids = snapshot.volumes.iter().map(|volume: &VolumeStatus| -> &VolumeId { &volume.id });
     let mut known: Vec<String> = ids.map(ToString::to_string).collect();
     known.sort();

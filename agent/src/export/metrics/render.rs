@@ -1,9 +1,10 @@
 //! The text of a scrape, family by family in the order of the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::errno::Errno;
 use agent_core::id::VolumeId;
+use agent_core::incident::{CauseKind, Incident};
 use agent_core::observation::{Op, Source};
 use agent_core::status::VolumeStatus;
 use agent_core::verdict::{Advice, HealthState, Reason};
@@ -14,7 +15,7 @@ use super::table::{Family, Row, TABLE};
 use super::{Inner, Suppression, VolumeCounts};
 use crate::export::text::{Labels, Text};
 use crate::export::{Snapshot, words};
-use crate::sensor::{ProgramState, SourceName, SourceState};
+use crate::sensor::{LossCause, ProgramState, SourceName, SourceState};
 
 /// Errors whose series exist at zero before anything failed: one for each way in which a mount dies. The whole
 /// product of errors, operations and sources would be 720 series a volume; the others appear when they are
@@ -66,7 +67,9 @@ impl Scrape<'_> {
                 self.each(|id, volume| text.sample(row, &[("volume", id)], volume.blocked_count));
             }
             Family::BuildInfo => text.sample(row, &[("version", env!("CARGO_PKG_VERSION"))], 1),
-            Family::EbpfRecordsDropped => text.sample(row, &[], snapshot.records_dropped),
+            Family::EbpfRunsSkipped => self.skipped(text, row),
+            Family::EbpfRecordsDropped => self.losses(text, row),
+            Family::Incidents => self.incidents(text, row),
             Family::MountEventsDropped => text.sample(row, &[], snapshot.mount_events_dropped),
             Family::MountTableBadLines => text.sample(row, &[], snapshot.bad_lines),
             Family::MountTableEntries => text.sample(row, &[], snapshot.scan.entries),
@@ -101,6 +104,13 @@ impl Scrape<'_> {
         }
     }
 
+    fn incidents(&self, text: &mut Text, row: &Row) {
+        for kind in CauseKind::ALL {
+            let open = |incident: &&Incident| incident.ended.is_none() && incident.cause.kind == kind;
+            text.sample(row, &[("kind", kind.label())], self.snapshot.incidents.iter().filter(open).count());
+        }
+    }
+
     fn sources(&self, text: &mut Text, row: &Row) {
         for source in SourceName::ALL {
             let is_up = match self.snapshot.sources.get(&source) {
@@ -119,6 +129,21 @@ impl Scrape<'_> {
         }
         for ((program, family), is_attached) in attached {
             text.sample(row, &[("program", program), ("family", family)], is_attached);
+        }
+    }
+
+    fn skipped(&self, text: &mut Text, row: &Row) {
+        let names: BTreeSet<&str> = self.snapshot.programs.iter().map(|program| program.program).collect();
+        for program in names {
+            let runs = self.snapshot.runs_skipped.get(program).copied().unwrap_or(0);
+            text.sample(row, &[("program", program)], runs);
+        }
+    }
+
+    fn losses(&self, text: &mut Text, row: &Row) {
+        for cause in LossCause::ALL {
+            let count = self.snapshot.records_dropped.get(&cause).copied().unwrap_or_default();
+            text.sample(row, &[("cause", cause.label())], count);
         }
     }
 

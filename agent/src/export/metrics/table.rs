@@ -40,6 +40,8 @@ pub(crate) enum Family {
     BuildInfo,
     DetectionSeconds,
     EbpfRecordsDropped,
+    EbpfRunsSkipped,
+    Incidents,
     MountEventsDropped,
     MountStackDepth,
     MountTableBadLines,
@@ -93,6 +95,7 @@ const fn row(
 const STABLE_GAUGE: (Kind, Stability) = (Kind::Gauge, Stability::Stable);
 const STABLE_COUNTER: (Kind, Stability) = (Kind::Counter, Stability::Stable);
 const STABLE_HISTOGRAM: (Kind, Stability) = (Kind::Histogram, Stability::Stable);
+const INTERNAL_COUNTER: (Kind, Stability) = (Kind::Counter, Stability::Internal);
 const INTERNAL_GAUGE: (Kind, Stability) = (Kind::Gauge, Stability::Internal);
 
 /// Every metric.
@@ -122,8 +125,24 @@ pub const TABLE: &[Row] = &[
         Family::EbpfRecordsDropped,
         "mountie_ebpf_records_dropped_total",
         STABLE_COUNTER,
-        &[],
-        "Kernel records lost because a buffer or map was full; the counts of errors are not affected.",
+        &["cause"],
+        "Records of errors that were lost. With the causes counters, names and fanotify errors are not counted; with \
+         ring and agent only calls on names are not, the other counts are complete.",
+    ),
+    row(
+        Family::EbpfRunsSkipped,
+        "mountie_ebpf_runs_skipped_total",
+        INTERNAL_COUNTER,
+        &["program"],
+        "Runs of a program that the kernel skipped while another task was stopped in it on the same processor; calls \
+         that failed just then are not counted.",
+    ),
+    row(
+        Family::Incidents,
+        "mountie_incidents",
+        STABLE_GAUGE,
+        &["kind"],
+        "Servers, devices and FUSE daemons for whose sake several volumes are sick together now.",
     ),
     row(
         Family::MountEventsDropped,
@@ -215,7 +234,7 @@ pub const TABLE: &[Row] = &[
         "mountie_remediation_suppressed_total",
         STABLE_COUNTER,
         &["cause"],
-        "Plans that were made and not carried out.",
+        "Repairs that were due and not begun: mode dry-run, or waiting because the volume flaps.",
     ),
     row(
         Family::RemediationTotal,
@@ -243,7 +262,7 @@ pub const TABLE: &[Row] = &[
         "mountie_volume_condition_reason",
         STABLE_GAUGE,
         &["volume", "reason"],
-        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle.",
+        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle, flapping.",
     ),
     row(
         Family::VolumeErrors,

@@ -81,7 +81,7 @@ fn the_state_is_one_of_seven_and_the_reason_one_of_thirteen() {
             (ones.len(), ones.iter().sum::<f64>())
         };
         assert_eq!(of("mountie_volume_state"), (7, 1.0), "{id}");
-        assert_eq!(of("mountie_volume_condition_reason").0, 17, "{id}");
+        assert_eq!(of("mountie_volume_condition_reason").0, 18, "{id}");
     }
     assert_eq!(value(&series, "volume_state", &[("volume", "models"), ("state", "recovering")]), Some(1.0));
     assert_eq!(
@@ -214,6 +214,7 @@ fn a_vanished_volume_leaves_no_series_and_a_missing_one_keeps_all() {
     snapshot.volumes[0].superblock = None;
     snapshot.volumes[0].stack_depth = 0;
     snapshot.volumes[0].condition.state = HealthState::Degraded;
+    metrics.forget_vanished(&snapshot);
     let after = scrape(&metrics, &snapshot);
     let names = |series: &BTreeMap<Series, f64>, id: &str| -> BTreeSet<String> {
         let of_volume = |(_, labels): &&Series| labels.first().is_some_and(|(_, value)| value == id);
@@ -233,10 +234,31 @@ fn a_vanished_volume_leaves_no_series_and_a_missing_one_keeps_all() {
 fn a_probe_of_a_volume_that_only_the_next_snapshot_knows_is_not_lost() {
     let metrics = Metrics::new().unwrap();
     metrics.observe_probe(&probe("new", seconds(1001), probe_ok()));
+    metrics.forget_vanished(&with_volumes(&["a"]));
     let before = scrape(&metrics, &with_volumes(&["a"]));
     assert!(!before.keys().any(|(_, labels)| labels.iter().any(|(_, value)| value == "new")));
     let after = scrape(&metrics, &with_volumes(&["a", "new"]));
     assert_eq!(value(&after, "probe_total", &[("volume", "new"), ("result", "ok")]), Some(1.0));
+}
+
+#[test]
+fn what_vanished_is_forgotten_also_where_nobody_scrapes() {
+    let metrics = Metrics::new().unwrap();
+    for number in 0..1000 {
+        metrics.observe_probe(&probe(&format!("v{number}"), seconds(1), probe_ok()));
+        metrics.forget_vanished(&with_volumes(&[]));
+    }
+    assert!(metrics.volumes().is_empty());
+    let durations = prometheus::core::Collector::collect(&metrics.inner.probe_duration);
+    assert!(durations.iter().all(|family| family.get_metric().is_empty()));
+}
+
+#[test]
+fn lost_records_are_told_by_cause() {
+    let series = scrape(&Metrics::new().unwrap(), &sample_snapshot());
+    let lost = |cause| value(&series, "ebpf_records_dropped_total", &[("cause", cause)]);
+    let all = crate::sensor::LossCause::ALL.map(|cause| lost(cause.label()));
+    assert_eq!(all, [Some(0.0), Some(3.0), Some(0.0), Some(0.0), Some(0.0)]);
 }
 
 #[test]

@@ -56,8 +56,10 @@ fn views_read_back_as_written() {
 #[test]
 fn events_are_merged_newest_first() {
     let events = EventList::new(&sample_snapshot()).events;
-    assert_eq!(events.len(), 2);
+    let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["transition", "incident_began", "transition"]);
     assert!(events[0].at > events[1].at);
+    assert_eq!(events[1].volumes, ["models", "scratch"]);
 }
 
 #[test]

@@ -54,7 +54,6 @@ const GENERIC: &[(libc::c_long, &str)] = names! {
     SYS_flistxattr "flistxattr",
     SYS_chdir "chdir",
     SYS_fchdir "fchdir",
-    SYS_inotify_add_watch "inotify_add_watch",
     SYS_getdents64 "getdents64",
     SYS_mkdirat "mkdirat",
     SYS_mknodat "mknodat",
@@ -80,6 +79,17 @@ const GENERIC: &[(libc::c_long, &str)] = names! {
     SYS_fadvise64 "fadvise64",
     SYS_renameat "renameat",
 };
+
+/// Calls that the C library has no names for on every architecture.
+const NEW: &[(libc::c_long, &str)] = &[
+    (syscalls::SYS_FCHMODAT2, "fchmodat2"),
+    (syscalls::SYS_SETXATTRAT, "setxattrat"),
+    (syscalls::SYS_GETXATTRAT, "getxattrat"),
+    (syscalls::SYS_LISTXATTRAT, "listxattrat"),
+    (syscalls::SYS_REMOVEXATTRAT, "removexattrat"),
+    (syscalls::SYS_FILE_GETATTR, "file_getattr"),
+    (syscalls::SYS_FILE_SETATTR, "file_setattr"),
+];
 
 /// Calls from before the `at` ones.
 #[cfg(target_arch = "x86_64")]
@@ -113,6 +123,7 @@ const OLD: &[(libc::c_long, &str)] = &[];
 pub(super) fn name(number: u32) -> String {
     GENERIC
         .iter()
+        .chain(NEW)
         .chain(OLD)
         .find(|(known, _)| u32::try_from(*known) == Ok(number))
         .map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_owned())

@@ -13,50 +13,57 @@ use agent_common::settings::{NAME_SHARES, NAMES_PER_INTERVAL, RECORD_INTERVAL_NA
 use agent_core::time::Monotonic;
 use aya::maps::{MapData, MapError, PerCpuArray};
 
+use super::programs::{ProgramFamily, ProgramRow};
+use crate::sensor::LossCause;
+
 /// A loss is told for this long.
 const TOLD_FOR: Duration = Duration::from_mins(1);
 /// A share is taken for one of tracked mounts for this long after a name that was.
 const SHARE_COUNTS_FOR: Duration = Duration::from_secs(10);
 
-/// The causes, in the order in which they are told.
+/// What is told, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Cause {
-    /// No room in the map of counters.
-    Counters,
-    /// No room in the ring buffer.
-    Ring,
-    /// Names beyond the budget.
-    Names,
-    /// The event loop had no room, or a record could not be read.
-    Here,
+enum Told {
+    /// Something is lost.
+    Lost(LossCause),
+    /// Programs were skipped by the kernel: whether anything is lost by it nobody knows.
+    Skipped,
 }
 
-impl Cause {
-    fn text(self) -> String {
-        match self {
-            Self::Counters => "failed calls are not counted: the map of counters is full".to_owned(),
-            Self::Ring => "records are lost: the ring buffer is full (counters are complete)".to_owned(),
-            Self::Names => format!(
-                "failed calls on names are not counted: processes send more than {NAMES_PER_INTERVAL} names in \
-                 {} ms",
-                RECORD_INTERVAL_NANOS / 1_000_000
-            ),
-            Self::Here => "records are lost: the agent is too slow (counters are complete)".to_owned(),
-        }
+/// A cause, for people.
+fn text(cause: LossCause) -> String {
+    match cause {
+        LossCause::Counters => "failed calls are not counted: the map of counters is full".to_owned(),
+        LossCause::Ring => format!("records are lost: the ring buffer is full ({ONLY_NAMES})"),
+        LossCause::Names => format!(
+            "failed calls on names are not counted: processes send more than {NAMES_PER_INTERVAL} names in {} ms, or \
+             more than the agent can look up",
+            RECORD_INTERVAL_NANOS / 1_000_000
+        ),
+        LossCause::Agent => format!("records are lost: the agent is too slow ({ONLY_NAMES})"),
+        LossCause::Fanotify => "reports of file systems are lost".to_owned(),
     }
 }
+
+/// What a lost record costs: the kernel counts calls on descriptors itself, calls on names are counted here.
+const ONLY_NAMES: &str = "counters are complete but for calls on names";
+/// What it means that programs were skipped.
+const SKIPPED: &str = "failed calls may be missing: the kernel skips a program while another task is stopped in it on the \
+                       same processor";
 
 /// What was lost so far, and when last.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    last: BTreeMap<Cause, Monotonic>,
+    last: BTreeMap<Told, Monotonic>,
     /// Kernel totals as far as they are known, by row.
     known: BTreeMap<u32, u64>,
     shares: Vec<u64>,
     /// When a name of a share was last placed on a tracked mount.
     placed: BTreeMap<u32, Monotonic>,
     /// Not passed on yet.
-    pending: u64,
+    pending: BTreeMap<LossCause, u64>,
+    /// The last program that was skipped.
+    skipped: Option<&'static ProgramRow>,
 }
 
 impl Ledger {
@@ -66,11 +73,19 @@ impl Ledger {
     }
 
     /// Adds a loss.
-    pub(super) fn add(&mut self, cause: Cause, count: u64, now: Monotonic) {
+    pub(super) fn add(&mut self, cause: LossCause, count: u64, now: Monotonic) {
         if count > 0 {
-            self.pending = self.pending.saturating_add(count);
-            self.last.insert(cause, now);
+            let pending = self.pending.entry(cause).or_default();
+            *pending = pending.saturating_add(count);
+            self.last.insert(Told::Lost(cause), now);
         }
+    }
+
+    /// The kernel has skipped a program. What it would have seen is not known to be a failure, so it is no lost
+    /// record.
+    pub(super) fn skipped(&mut self, program: &'static ProgramRow, now: Monotonic) {
+        self.skipped = Some(program);
+        self.last.insert(Told::Skipped, now);
     }
 
     /// Takes in the total of a row; what it went up by.
@@ -94,20 +109,27 @@ impl Ledger {
         lost
     }
 
-    /// What is lost and not passed on.
-    pub(super) const fn pending(&self) -> u64 {
-        self.pending
-    }
-
-    /// It is passed on.
-    pub(super) const fn passed_on(&mut self) {
-        self.pending = 0;
+    /// Passes on what is lost. What finds no room is kept for the next time.
+    pub(super) fn pass_on(&mut self, mut pass: impl FnMut(LossCause, u64) -> bool) {
+        self.pending.retain(|cause, count| !pass(*cause, *count));
     }
 
     /// What goes on being lost, in words.
     pub(super) fn told(&self, now: Monotonic) -> Option<String> {
         let (cause, _) = self.last.iter().find(|(_, at)| now.since(**at) < TOLD_FOR)?;
-        Some(cause.text())
+        Some(match (cause, self.skipped) {
+            (Told::Lost(cause), _) => text(*cause),
+            (Told::Skipped, program) => format!("{SKIPPED}{}", program.map(remedy).unwrap_or_default()),
+        })
+    }
+}
+
+/// Which program it was, and what is skipped less.
+fn remedy(program: &ProgramRow) -> String {
+    let name = program.name;
+    match program.family {
+        ProgramFamily::Fexit => format!(" (last {name}; not with `kernel.family = \"sys_exit\"`)"),
+        ProgramFamily::Always | ProgramFamily::Extra | ProgramFamily::SysExit => format!(" (last {name})"),
     }
 }
 
@@ -134,12 +156,12 @@ impl Losses {
             let total = self.rows.get(&row, 0)?.iter().fold(0u64, |sum, share| sum.wrapping_add(*share));
             let grown = self.ledger.grown(row, total);
             match row {
-                dropped::COUNTERS => self.ledger.add(Cause::Counters, grown, now),
+                dropped::COUNTERS => self.ledger.add(LossCause::Counters, grown, now),
                 dropped::NAMES if grown > 0 => {
                     let lost = self.lost_names(now)?;
-                    self.ledger.add(Cause::Names, lost, now);
+                    self.ledger.add(LossCause::Names, lost, now);
                 }
-                dropped::RING => self.ledger.add(Cause::Ring, grown, now),
+                dropped::RING => self.ledger.add(LossCause::Ring, grown, now),
                 _ => {}
             }
         }
@@ -158,6 +180,7 @@ impl Losses {
 
 #[cfg(test)]
 mod tests {
+    use super::super::programs::PROGRAMS;
     use super::*;
 
     const fn at(seconds: u64) -> Monotonic {
@@ -169,22 +192,53 @@ mod tests {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.told(at(1)), None);
         let grown = ledger.grown(dropped::RING, 5);
-        ledger.add(Cause::Ring, grown, at(10));
-        assert_eq!(ledger.pending(), 5);
+        ledger.add(LossCause::Ring, grown, at(10));
         assert!(ledger.told(at(69)).unwrap().contains("ring buffer"));
         assert_eq!(ledger.grown(dropped::RING, 5), 0);
-        ledger.add(Cause::Ring, 0, at(65));
+        ledger.add(LossCause::Ring, 0, at(65));
         assert_eq!(ledger.told(at(70)), None);
-        ledger.passed_on();
-        assert_eq!(ledger.pending(), 0);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_passed_on_later_and_nothing_twice() {
+        let mut ledger = Ledger::default();
+        ledger.add(LossCause::Ring, 5, at(1));
+        ledger.add(LossCause::Names, 2, at(1));
+        ledger.add(LossCause::Ring, 1, at(2));
+        let mut passed = Vec::new();
+        ledger.pass_on(|cause, count| {
+            passed.push((cause, count));
+            cause == LossCause::Ring
+        });
+        assert_eq!(passed, [(LossCause::Ring, 6), (LossCause::Names, 2)]);
+        passed.clear();
+        ledger.pass_on(|cause, count| {
+            passed.push((cause, count));
+            true
+        });
+        assert_eq!(passed, [(LossCause::Names, 2)]);
+        ledger.pass_on(|cause, _| panic!("{cause:?} twice"));
     }
 
     #[test]
     fn the_worst_cause_is_told() {
         let mut ledger = Ledger::default();
-        ledger.add(Cause::Here, 1, at(1));
-        ledger.add(Cause::Counters, 1, at(1));
+        ledger.add(LossCause::Agent, 1, at(1));
+        ledger.add(LossCause::Counters, 1, at(1));
         assert!(ledger.told(at(2)).unwrap().contains("map of counters"));
+    }
+
+    #[test]
+    fn a_skipped_program_is_named_and_is_no_lost_record() {
+        let mut ledger = Ledger::default();
+        for row in PROGRAMS.iter().filter(|row| ["vfs_read", "block_rq_complete"].contains(&row.name)) {
+            ledger.skipped(row, at(10));
+            let told = ledger.told(at(69)).unwrap();
+            let is_fexit = row.family == ProgramFamily::Fexit;
+            assert!(told.contains(row.name) && told.contains("sys_exit") == is_fexit, "{told}");
+        }
+        assert_eq!(ledger.told(at(70)), None);
+        ledger.pass_on(|cause, _| panic!("{cause:?}"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The kernel's maps as this side holds them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use agent_common::key::{NameBytes, NameValue};
+use agent_common::key::{NameBytes, NameValue, RootKey};
 use agent_common::names;
 use agent_common::settings::{LowerDevice, MAX_LOWER, MAX_NAMES, MAX_TRACKED};
 use aya::Ebpf;
@@ -54,8 +54,8 @@ impl Maps {
         let losses = Losses::new(typed(ebpf, names::DROPPED)?, typed(ebpf, names::WINDOW)?);
         let counters: PerCpuHashMap<_, _, _> = typed(ebpf, names::COUNTERS)?;
         let superblocks = typed(ebpf, names::TRACKED)?;
-        let trie = typed(ebpf, names::NAMES)?;
-        let places = KernelPlaces { superblocks, trie, applied: Places::default() };
+        let (roots, trie) = (typed(ebpf, names::ROOTS)?, typed(ebpf, names::NAMES)?);
+        let places = KernelPlaces { superblocks, roots, trie, applied: Places::default() };
         let lower = KernelLower { map: typed(ebpf, names::LOWER)?, applied: BTreeMap::new() };
         Ok(Self { records, losses, counters: Counters::new(counters), places, lower })
     }
@@ -69,6 +69,7 @@ fn typed<M: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str)
 /// Tracked superblocks and mount points in the kernel.
 pub(super) struct KernelPlaces {
     superblocks: HashMap<MapData, u32, u32>,
+    roots: HashMap<MapData, RootKey, u32>,
     trie: LpmTrie<MapData, NameBytes, NameValue>,
     applied: Places,
 }
@@ -78,10 +79,8 @@ impl KernelPlaces {
     pub(super) fn apply(&mut self, wanted: &Places) -> Option<String> {
         let mut problem = None;
         let mut note = |what: &str, most: u32, error: &MapError| {
-            problem.get_or_insert_with(|| {
-                let cause = if is_full(error) { format!("more than {most}") } else { error.to_string() };
-                format!("not every {what} is watched: {cause}")
-            });
+            let cause = if is_full(error) { format!("more than {most}") } else { error.to_string() };
+            problem.get_or_insert_with(|| format!("not every {what} is watched: {cause}"));
         };
         // Out first, so that there is room.
         for gone in self.applied.names.keys().filter(|name| !wanted.names.contains_key(*name)) {
@@ -93,6 +92,7 @@ impl KernelPlaces {
             let _ = self.superblocks.remove(gone);
         }
         let mut applied = Places::default();
+        let mut too_long = None;
         for (s_dev, flags) in &wanted.superblocks {
             let same = self.applied.superblocks.get(s_dev) == Some(flags);
             let result = if same { Ok(()) } else { self.superblocks.insert(s_dev, flags, 0) };
@@ -101,10 +101,14 @@ impl KernelPlaces {
                 Err(error) => note("superblock", MAX_TRACKED, &error),
             }
         }
+        applied.roots = self.apply_roots(&wanted.roots, |error| note("root", MAX_TRACKED, error));
         for (name, value) in &wanted.names {
             let same = self.applied.names.get(name) == Some(value);
-            // Names too long for the trie are placed by the agent, where at all.
-            let Some((bits, bytes)) = trie_key(name) else { continue };
+            // Names below it go to the mount above it, if that is tracked.
+            let Some((bits, bytes)) = trie_key(name) else {
+                too_long = Some("a mount point whose path is longer than the kernel's maps take");
+                continue;
+            };
             let result = if same { Ok(()) } else { self.trie.insert(&Key::new(bits, bytes), value, 0) };
             match result {
                 Ok(()) => drop(applied.names.insert(name.clone(), *value)),
@@ -112,7 +116,30 @@ impl KernelPlaces {
             }
         }
         self.applied = applied;
-        problem
+        problem.or_else(|| {
+            too_long.map(|what| format!("failed calls on absolute names are not placed rightly for {what}"))
+        })
+    }
+
+    /// What of the roots is in the map now. Without its row a root counts for every volume of its superblock whose
+    /// root is not known.
+    fn apply_roots(
+        &mut self,
+        wanted: &BTreeSet<RootKey>,
+        mut note: impl FnMut(&MapError),
+    ) -> BTreeSet<RootKey> {
+        for gone in self.applied.roots.difference(wanted) {
+            let _ = self.roots.remove(gone);
+        }
+        let mut applied = BTreeSet::new();
+        for root in wanted {
+            let same = self.applied.roots.contains(root);
+            match if same { Ok(()) } else { self.roots.insert(root, 0, 0) } {
+                Ok(()) => drop(applied.insert(*root)),
+                Err(error) => note(&error),
+            }
+        }
+        applied
     }
 }
 

@@ -25,6 +25,8 @@ const TABLE_LIFE: std::time::Duration = std::time::Duration::from_secs(2);
 const TABLES: usize = 64;
 /// Tables that are read in one lifetime of a table; names beyond that use what is there.
 const READS: u32 = 40;
+/// As many of one namespace: one whose programs fail all the time leaves the others theirs.
+const READS_OF_ONE: u32 = 10;
 /// The processor time that reading them may cost in it: one percent, and one table more. A container whose
 /// programs fail all the time must not keep this thread busy with a table of ten thousand mounts.
 const READS_COST: std::time::Duration = std::time::Duration::from_millis(20);
@@ -46,22 +48,40 @@ pub(super) struct Names {
     reads: Reads,
 }
 
+/// Where a name leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// To something that is tracked.
+    Tracked(CounterKey),
+    /// To nothing that is, or nobody can tell any more.
+    Elsewhere,
+    /// It was not looked up: too many had to be before it.
+    NotLookedUp,
+}
+
 /// What was read in the current lifetime of a table.
 #[derive(Debug, Default)]
 struct Reads {
     since: Monotonic,
     count: u32,
+    by_namespace: BTreeMap<u32, u32>,
     cost: std::time::Duration,
 }
 
 impl Reads {
-    /// Whether one more table may be read.
-    fn allow(&mut self, now: Monotonic) -> bool {
+    /// Whether one more table of a namespace may be read.
+    fn allow(&mut self, now: Monotonic, namespace: u32) -> bool {
         if now.since(self.since) >= TABLE_LIFE {
             *self = Self { since: now, ..Self::default() };
         }
+        let of_one = self.by_namespace.get(&namespace).copied().unwrap_or(0);
+        self.count < READS && self.cost < READS_COST && of_one < READS_OF_ONE
+    }
+
+    /// A table was read. A process that was gone costs its time alone.
+    fn was_read(&mut self, namespace: u32) {
         self.count += 1;
-        self.count <= READS && self.cost < READS_COST
+        *self.by_namespace.entry(namespace).or_default() += 1;
     }
 }
 
@@ -71,29 +91,27 @@ impl Names {
         Self { proc, host_mnt_ns, same_ids, tables: BTreeMap::new(), reads: Reads::default() }
     }
 
-    /// The counter that a record belongs to; `None` when its place is not tracked or not to be found.
-    pub(super) fn place(
-        &mut self,
-        now: Monotonic,
-        record: &NameRecord,
-        places: &Places,
-    ) -> Option<CounterKey> {
-        let key = |(s_dev, root_ino)| CounterKey {
-            root_ino,
-            s_dev,
-            errno: record.errno,
-            op: record.op,
-            reserved: 0,
+    /// Where the name of a record leads, and the counter that it belongs to there.
+    pub(super) fn place(&mut self, now: Monotonic, record: &NameRecord, places: &Places) -> Place {
+        let counter = |found: Option<(u32, u64)>| {
+            let Some((s_dev, root_ino)) = found else { return Place::Elsewhere };
+            let (errno, op) = (record.errno, record.op);
+            Place::Tracked(CounterKey { root_ino, s_dev, errno, op, reserved: 0 })
         };
-        let len = usize::try_from(record.path_len).ok()?;
-        let Some(path) = self.absolute(record, record.path.get(..len)?) else {
+        let path = usize::try_from(record.path_len).ok().and_then(|len| record.path.get(..len));
+        let Some(path) = path else { return Place::Elsewhere };
+        let Some(path) = self.absolute(record, path) else {
             // The process is gone. The directory it stood in is the best guess.
-            return places.superblocks.contains_key(&record.base_dev).then(|| key((record.base_dev, 0)));
+            let base = places.superblocks.contains_key(&record.base_dev);
+            return counter(base.then_some((record.base_dev, 0)));
         };
         if record.who.mnt_ns == self.host_mnt_ns {
-            return places.find(&path).map(key);
+            return counter(places.find(&path));
         }
-        self.in_namespace(now, record, &path, places).map(|s_dev| key((s_dev, 0)))
+        match self.in_namespace(now, record, &path, places) {
+            Some(found) => counter(found.map(|s_dev| (s_dev, 0))),
+            None => Place::NotLookedUp,
+        }
     }
 
     fn absolute(&self, record: &NameRecord, name: &[u8]) -> Option<Vec<u8>> {
@@ -118,35 +136,41 @@ impl Names {
         target.starts_with(b"/").then_some(target)
     }
 
-    /// The tracked superblock at a path of another namespace. A table that is kept is believed when it leads to
-    /// a tracked one; else it may be older than the mount, and is read again.
+    /// The tracked superblock at a path of another namespace, if there is one; `None` when no table could be asked.
+    /// A table that is kept is believed when it leads to a tracked one; else it may be older than the mount, and is
+    /// read again, as often as the namespace may.
     fn in_namespace(
         &mut self,
         now: Monotonic,
         record: &NameRecord,
         path: &[u8],
         places: &Places,
-    ) -> Option<u32> {
+    ) -> Option<Option<u32>> {
         let path = with_slash(path);
         let tracked = |table: &Table| {
             let s_dev = prefixes(&path).find_map(|prefix| table.get(prefix)).copied()?;
             places.superblocks.contains_key(&s_dev).then_some(s_dev)
         };
         let own = (record.who.mnt_ns, record.who.tgid);
-        let fresh = |read: &Monotonic| now.since(*read) < TABLE_LIFE;
-        let kept = self.tables.get(&own).filter(|(read, _)| fresh(read));
+        let kept = self.tables.get(&own).filter(|(read, _)| now.since(*read) < TABLE_LIFE);
         if let Some(s_dev) = kept.and_then(|(_, table)| tracked(table)) {
-            return Some(s_dev);
+            return Some(Some(s_dev));
         }
-        if let Some(table) = self.fresh_table(now, record) {
+        // Where process ids mean others nobody can be asked: not too many, none.
+        let may_read = !self.same_ids || self.reads.allow(now, own.0);
+        if let Some(table) = may_read.then(|| self.fresh_table(record)).flatten() {
+            self.reads.was_read(own.0);
             let found = tracked(&table);
             self.keep(now, own, table);
-            return found;
+            return Some(found);
         }
         // A process that is gone had the same mounts as others of its namespace.
         let others = self.tables.range((own.0, 0)..=(own.0, u32::MAX)).map(|(_, table)| table);
-        let (_, table) = others.filter(|(read, _)| fresh(read)).max_by_key(|(read, _)| *read)?;
-        tracked(table)
+        let fresh = others.filter(|(read, _)| now.since(*read) < TABLE_LIFE);
+        match fresh.max_by_key(|(read, _)| *read) {
+            Some((_, table)) => Some(tracked(table)),
+            None => may_read.then_some(None),
+        }
     }
 
     fn keep(&mut self, now: Monotonic, own: (u32, u32), table: Table) {
@@ -159,10 +183,7 @@ impl Names {
         self.tables.insert(own, (now, table));
     }
 
-    fn fresh_table(&mut self, now: Monotonic, record: &NameRecord) -> Option<Table> {
-        if !self.reads.allow(now) {
-            return None;
-        }
+    fn fresh_table(&mut self, record: &NameRecord) -> Option<Table> {
         let used = clock::thread_processor_time();
         let table = self.table(record);
         self.reads.cost += clock::thread_processor_time().saturating_sub(used);

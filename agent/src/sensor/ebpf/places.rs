@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_common::key::{NAME_BYTES, NameBytes, NameValue};
+use agent_common::key::{NAME_BYTES, NameBytes, NameValue, RootKey};
 use agent_common::settings::{TRACKED_NESTED, TRACKED_SUBVOLUMES};
 use agent_core::engine::Tracked;
 use agent_core::id::SuperblockId;
@@ -13,6 +13,8 @@ use agent_core::path::BytePath;
 pub(super) struct Places {
     /// Tracked superblocks and their flags.
     pub superblocks: BTreeMap<u32, u32>,
+    /// Roots that are known.
+    pub roots: BTreeSet<RootKey>,
     /// Mount points with a slash at their end: tracked ones, and untracked ones below them.
     pub names: BTreeMap<Vec<u8>, NameValue>,
 }
@@ -31,6 +33,8 @@ impl Places {
             let s_dev = row.superblock.to_kernel();
             let flags = if subvolumes.contains(&row.superblock) { TRACKED_SUBVOLUMES } else { 0 };
             places.superblocks.insert(s_dev, flags);
+            let root = row.root_inode.filter(|root| *root != 0);
+            places.roots.extend(root.map(|root_ino| RootKey { root_ino, s_dev, reserved: 0 }));
             let value = NameValue { root_ino: row.root_inode.unwrap_or(0), s_dev, reserved: 0 };
             places.names.insert(with_slash(row.mountpoint.as_bytes()), value);
         }

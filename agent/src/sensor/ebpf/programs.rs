@@ -87,6 +87,8 @@ pub struct ProgramRow {
     /// The program that sees exactly the same, from a hook of another name or shape: one of the two is enough, and
     /// that a kernel does not have the other one's hook is no loss. It stands before this one.
     pub equal: Option<&'static str>,
+    /// Whether it counts nothing and tells only where a call has failed that is counted without it as well.
+    pub only_places: bool,
 }
 
 impl ProgramRow {
@@ -102,6 +104,7 @@ impl ProgramRow {
         module: None,
         unless: &[],
         equal: None,
+        only_places: false,
     };
 }
 
@@ -137,7 +140,13 @@ const fn place(
     needs: &'static [Group],
     lost_without: &'static str,
 ) -> ProgramRow {
-    exit(Attachment::PlaceExit(structure), (name, name), needs, lost_without)
+    let row = exit(Attachment::PlaceExit(structure), (name, name), needs, lost_without);
+    ProgramRow { only_places: true, ..row }
+}
+
+/// A function inside of calls without which some of their failures are on nothing that is watched.
+const fn inside(name: &'static str, lost_without: &'static str) -> ProgramRow {
+    ProgramRow { only_places: false, ..place(name, "file", ON_FILES, lost_without) }
 }
 
 /// What the names of the functions behind system calls begin with.
@@ -208,6 +217,18 @@ impl ProgramRow {
     /// Whether two programs see exactly the same.
     pub(super) fn equals(&self, other: &Self) -> bool {
         self.equal == Some(other.name) || other.equal == Some(self.name)
+    }
+
+    /// Whether a failure that it does not see is counted by nobody.
+    pub(super) const fn loses_calls(&self) -> bool {
+        match self.attachment {
+            Attachment::RunOnce | Attachment::Iterator => false,
+            Attachment::RawTracepoint
+            | Attachment::FunctionExit
+            | Attachment::CallExit
+            | Attachment::PlaceExit(_)
+            | Attachment::FunctionEntry => !self.only_places,
+        }
     }
 
     const fn unless(self, unless: &'static [&'static str]) -> Self {
@@ -366,11 +387,11 @@ pub const PROGRAMS: &[ProgramRow] = &[
     place("vfs_removexattr", "dentry", ENTRY, "the exact place of failed removexattr"),
     place("vfs_readlink", "dentry", ENTRY, "the exact place of failed readlink"),
     // kernel: fs/sync.c, since 2.6.33.
-    place("vfs_fsync_range", "file", ON_FILES, "failed msync"),
+    inside("vfs_fsync_range", "failed msync"),
     // What file systems on top of others call. kernel: fs/read_write.c, since 4.13; fs/readdir.c, since 3.11.
-    place("vfs_iter_read", "file", ON_FILES, "failed reads below an overlay"),
-    place("vfs_iter_write", "file", ON_FILES, "failed writes below an overlay"),
-    place("iterate_dir", "file", ON_FILES, "failed directory reads below an overlay"),
+    inside("vfs_iter_read", "failed reads below an overlay"),
+    inside("vfs_iter_write", "failed writes below an overlay"),
+    inside("iterate_dir", "failed directory reads below an overlay"),
     // Every row of the table of system calls, but for those that are `vfs_read` and `vfs_write`.
     call!("readv"),
     call!("preadv"),
@@ -410,7 +431,6 @@ pub const PROGRAMS: &[ProgramRow] = &[
     call!("flistxattr"),
     call!("chdir"),
     call!("fchdir"),
-    call!("inotify_add_watch"),
     call!("getdents64"),
     call!("mkdirat"),
     call!("mknodat"),
@@ -423,6 +443,7 @@ pub const PROGRAMS: &[ProgramRow] = &[
     call!("ftruncate"),
     call!("fchmod"),
     call!("fchmodat"),
+    call!("fchmodat2"),
     call!("fchown"),
     call!("fchownat"),
     call!("utimensat"),
@@ -432,6 +453,12 @@ pub const PROGRAMS: &[ProgramRow] = &[
     call!("removexattr"),
     call!("lremovexattr"),
     call!("fremovexattr"),
+    call!("setxattrat"),
+    call!("getxattrat"),
+    call!("listxattrat"),
+    call!("removexattrat"),
+    call!("file_getattr"),
+    call!("file_setattr"),
     call!("flock"),
     call!("ioctl"),
     #[cfg(not(target_arch = "aarch64"))]

@@ -11,7 +11,10 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use agent_common::decode::{Record, decode};
+use agent_common::record::NameRecord;
+use agent_common::settings::LOWER_SUPERBLOCKS;
 use agent_core::id::SuperblockId;
+use agent_core::incident::Device;
 use agent_core::time::Monotonic;
 use aya::maps::{MapData, MapError, RingBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,14 +25,14 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::counters::Counters;
 use super::loader::Loaded;
 use super::loader::attacher::Attacher;
-use super::losses::{Cause, Losses};
+use super::losses::Losses;
 use super::maps::{KernelLower, KernelPlaces, Maps};
-use super::names::Names;
+use super::names::{Names, Place};
 use super::places::Places;
 use super::stacks::Stacks;
 use super::{Command, Watched, decode as observations};
-use crate::sensor::{ProgramStatus, SensorEvent, SourceName, SourceState};
-use crate::sys::clock;
+use crate::sensor::{LossCause, ProgramStatus, SensorEvent, SourceName, SourceState};
+use crate::sys::{bpf, clock};
 
 /// Counters are read at least this often.
 const IDLE: Duration = Duration::from_secs(1);
@@ -81,6 +84,7 @@ pub(super) struct Reader {
     /// Whether a set was ever told: the first one is answered also when it is empty.
     has_tracked: bool,
     stacks: Stacks,
+    told_devices: BTreeMap<SuperblockId, Vec<Device>>,
     names: Names,
     events: Sender<SensorEvent>,
     commands: Receiver<Command>,
@@ -89,6 +93,8 @@ pub(super) struct Reader {
     /// What was last said about this source; at first by its start.
     reported: Option<SourceState>,
     untold: Untold,
+    /// Runs of programs that were skipped and that nobody was told of.
+    skipped: BTreeMap<&'static str, u64>,
     read_at: Monotonic,
     slow_at: Monotonic,
     closed: bool,
@@ -114,12 +120,14 @@ impl Reader {
             watched: Watched::default(),
             has_tracked: false,
             stacks: Stacks::default(),
+            told_devices: BTreeMap::new(),
             names,
             events,
             commands: link.commands,
             wake: link.wake,
             reported: Some(state.clone()),
             untold: Untold::default(),
+            skipped: BTreeMap::new(),
             condition: Condition { attached: state, places: None, lower: None, reading: None, losing: None },
             read_at: Monotonic::default(),
             slow_at: clock::now(),
@@ -207,9 +215,28 @@ impl Reader {
         let superblocks: BTreeSet<SuperblockId> =
             self.watched.tracked.iter().map(|tracked| tracked.superblock).collect();
         look(&mut self.stacks, Path::new("/sys"), &superblocks, &self.watched.sources);
-        self.condition.lower = self.kernel_lower.apply(&self.stacks.rows());
+        let (rows, left_out) = self.stacks.rows();
+        self.condition.lower = self.kernel_lower.apply(&rows).or_else(|| {
+            (left_out > 0).then(|| {
+                format!(
+                    "errors of devices are not counted for every volume: there are more than {LOWER_SUPERBLOCKS} on \
+                     one device, {left_out} too many"
+                )
+            })
+        });
+        self.tell_devices();
         self.untold.add(self.attacher.retry());
         self.tell_programs();
+    }
+
+    /// What has no room is told at the next look.
+    fn tell_devices(&mut self) {
+        let devices = self.stacks.devices();
+        if devices != self.told_devices
+            && try_send(&self.events, SensorEvent::Devices(devices.clone()), &mut self.closed)
+        {
+            self.told_devices = devices;
+        }
     }
 
     fn tell_programs(&mut self) {
@@ -219,7 +246,7 @@ impl Reader {
 
     /// Passes on what the ring buffer holds; whether there was anything.
     fn take_records(&mut self) -> bool {
-        let (mut any, mut lost) = (false, 0);
+        let (mut any, mut lost, mut not_looked_up) = (false, 0, 0);
         for _ in 0..BATCH {
             let record = match self.records.next() {
                 Some(item) => decode(&item),
@@ -228,14 +255,14 @@ impl Reader {
             any = true;
             let event = match record {
                 Ok(Record::Error(record)) => Some(observations::first(&record)),
-                Ok(Record::Name(record)) => {
-                    let now = clock::now();
-                    let place = self.names.place(now, &record, &self.places);
-                    if place.is_some() {
-                        self.losses.ledger.placed(record.who.tgid, now);
+                Ok(Record::Name(record)) => match self.place(&record) {
+                    Place::Tracked(key) => Some(observations::placed(&record.header, &record.who, &key)),
+                    Place::Elsewhere => None,
+                    Place::NotLookedUp => {
+                        not_looked_up += 1;
+                        None
                     }
-                    place.map(|key| observations::placed(&record.header, &record.who, &key))
-                }
+                },
                 Ok(Record::Unknown { kind }) => {
                     tracing::debug!(kind, "Record of an unknown kind skipped");
                     None
@@ -252,8 +279,19 @@ impl Reader {
                 lost += 1;
             }
         }
-        self.losses.ledger.add(Cause::Here, lost, clock::now());
+        let now = clock::now();
+        self.losses.ledger.add(LossCause::Names, not_looked_up, now);
+        self.losses.ledger.add(LossCause::Agent, lost, now);
         any
+    }
+
+    fn place(&mut self, record: &NameRecord) -> Place {
+        let now = clock::now();
+        let place = self.names.place(now, record, &self.places);
+        if matches!(place, Place::Tracked(_)) {
+            self.losses.ledger.placed(record.who.tgid, now);
+        }
+        place
     }
 
     fn read_counters(&mut self) {
@@ -261,10 +299,11 @@ impl Reader {
         let (events, closed) = (&self.events, &mut self.closed);
         let counters = self.counters.read(|errors| try_send(events, SensorEvent::Kernel(errors), closed));
         let lost = self.losses.read(self.read_at);
-        let records = self.losses.ledger.pending();
-        if records > 0 && self.send(SensorEvent::Dropped { records, mount_events: 0 }) {
-            self.losses.ledger.passed_on();
-        }
+        self.read_skipped();
+        let (events, closed) = (&self.events, &mut self.closed);
+        self.losses
+            .ledger
+            .pass_on(|cause, count| try_send(events, SensorEvent::Dropped(cause, count), closed));
         self.condition.losing = self.losses.ledger.told(self.read_at);
         let unreadable = |what: &str, error: MapError| format!("{what} cannot be read: {error}");
         self.condition.reading = counters
@@ -273,6 +312,16 @@ impl Reader {
             .err();
         self.report();
         self.tell_programs();
+    }
+
+    fn read_skipped(&mut self) {
+        for (row, runs) in self.attacher.skipped.grown(self.read_at, bpf::recursion_misses) {
+            self.losses.ledger.skipped(row, self.read_at);
+            *self.skipped.entry(row.name).or_default() += runs;
+        }
+        let (events, closed) = (&self.events, &mut self.closed);
+        self.skipped
+            .retain(|program, runs| !try_send(events, SensorEvent::Skipped { program, runs: *runs }, closed));
     }
 
     /// Says how this source does, when that has changed. What finds no room is said at the next reading.

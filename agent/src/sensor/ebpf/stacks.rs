@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use agent_common::settings::{LOWER_SUPERBLOCKS, LowerDevice};
+use agent_common::settings::LowerDevice;
 use agent_core::id::SuperblockId;
+use agent_core::incident::Device;
 
 use crate::sensor::btrfs;
 
@@ -21,7 +22,8 @@ const MOST: usize = 256;
 struct Stack {
     /// What it was mounted from, where that had to be known.
     source: Option<Vec<u8>>,
-    devices: BTreeSet<u32>,
+    /// Nearest first.
+    devices: Vec<Device>,
 }
 
 /// What lies below the tracked superblocks, as it was when each was looked at last.
@@ -59,28 +61,36 @@ impl Stacks {
         self.follow_new(sys, superblocks, sources);
     }
 
-    /// The rows of the map: for every device the superblocks above it. A superblock whose own device it is is not
-    /// among them; the programs know that one.
+    /// The devices below each superblock, nearest first, with their names.
     #[must_use]
-    pub(super) fn rows(&self) -> BTreeMap<u32, LowerDevice> {
+    pub(super) fn devices(&self) -> BTreeMap<SuperblockId, Vec<Device>> {
+        let stacks = self.0.iter().filter(|(_, stack)| !stack.devices.is_empty());
+        stacks.map(|(superblock, stack)| (*superblock, stack.devices.clone())).collect()
+    }
+
+    /// The rows of the map: for every device the superblocks above it. A superblock whose own device it is is not
+    /// among them; the programs know that one. Also how many places were wanted and not there.
+    #[must_use]
+    pub(super) fn rows(&self) -> (BTreeMap<u32, LowerDevice>, usize) {
         let mut rows: BTreeMap<u32, LowerDevice> = BTreeMap::new();
+        let mut left_out = 0;
         for (superblock, stack) in &self.0 {
             let own = superblock.to_kernel();
-            for device in stack.devices.iter().filter(|device| **device != own) {
-                let row = rows.entry(*device).or_default();
+            for device in stack.devices.iter().filter(|device| device.number != *superblock) {
+                let row = rows.entry(device.number.to_kernel()).or_default();
                 if let Some(free) = row.superblocks.iter_mut().find(|place| **place == 0) {
                     *free = own;
                 } else {
-                    tracing::debug!(device, most = LOWER_SUPERBLOCKS, "Too many volumes on one device");
+                    left_out += 1;
                 }
             }
         }
-        rows
+        (rows, left_out)
     }
 }
 
-fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) -> BTreeSet<u32> {
-    let mut found = BTreeSet::new();
+fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) -> Vec<Device> {
+    let mut found = Vec::new();
     if superblock.major == 0 {
         let folder = source.and_then(|source| btrfs::folder_of(sys, source));
         for device in folder.map(|folder| entries(&folder.join("devices"))).unwrap_or_default() {
@@ -90,21 +100,23 @@ fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) ->
         let number = format!("{}:{}", superblock.major, superblock.minor);
         follow(&sys.join("dev/block").join(number), DEEPEST, &mut found);
     }
-    found
+    let named = |number: SuperblockId| Device { number, name: name_of(sys, number) };
+    found.into_iter().map(named).collect()
 }
 
 /// Notes a device and all below it.
 ///
 /// kernel: `slaves` and `dev`, Documentation/ABI/testing/sysfs-block, since 2.6.16; `partition`, since 2.6.25.
-fn follow(device: &Path, depth: u32, found: &mut BTreeSet<u32>) {
+fn follow(device: &Path, depth: u32, found: &mut Vec<SuperblockId>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     if found.len() >= MOST {
         return;
     }
-    if let Some(number) = number(&device.join("dev"))
-        && !found.insert(number)
-    {
-        return;
+    if let Some(number) = number(&device.join("dev")) {
+        if found.contains(&number) {
+            return;
+        }
+        found.push(number);
     }
     if std::fs::read_to_string(device.join("partition")).is_ok() {
         follow(&device.join(".."), depth, found);
@@ -114,10 +126,18 @@ fn follow(device: &Path, depth: u32, found: &mut BTreeSet<u32>) {
     }
 }
 
-fn number(file: &Path) -> Option<u32> {
+/// The name of a device in the kernel; empty when sysfs does not know it.
+///
+/// kernel: `dev_uevent`, drivers/base/core.c: `DEVNAME`, since 2.6.31.
+fn name_of(sys: &Path, number: SuperblockId) -> String {
+    let told = std::fs::read_to_string(sys.join(format!("dev/block/{number}/uevent"))).unwrap_or_default();
+    told.lines().find_map(|line| line.strip_prefix("DEVNAME=")).unwrap_or_default().to_owned()
+}
+
+fn number(file: &Path) -> Option<SuperblockId> {
     let text = std::fs::read_to_string(file).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
-    Some(SuperblockId { major: major.parse().ok()?, minor: minor.parse().ok()? }.to_kernel())
+    Some(SuperblockId { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {

@@ -2,10 +2,30 @@
 //! names the file.
 //!
 //! Left out on purpose: `lseek` (ENXIO is its normal answer at the end of data), `mmap` (ENODEV says what a file
-//! cannot do), `fcntl`, and `close` (its descriptor is gone when it ends). `poll` and the socket calls are no
+//! cannot do), `fcntl`, `inotify_add_watch` (ENOSPC says that the user has too many watches), `bind` (its name is in
+//! a socket address), `open_by_handle_at` (ESTALE is its normal answer for what was deleted), and `close` (its descriptor is gone when it ends). `poll` and the socket calls are no
 //! file calls. io_uring and aio do not pass here. `msync` has only an address: the fexit family alone sees where.
 
 use agent_common::settings::{NO_ARGUMENT, SyscallRow, kind, op};
+
+// Calls that the C library has no names for on every architecture. Since 424 every architecture has the same numbers.
+//
+// kernel: scripts/syscall.tbl and arch/x86/entry/syscalls/syscall_64.tbl; `fchmodat2` since 6.6, `*xattrat` since 6.13, `file_*attr` since
+// 6.17.
+/// `fchmodat2`
+pub(in crate::sensor) const SYS_FCHMODAT2: libc::c_long = 452;
+/// `setxattrat`
+pub(in crate::sensor) const SYS_SETXATTRAT: libc::c_long = 463;
+/// `getxattrat`
+pub(in crate::sensor) const SYS_GETXATTRAT: libc::c_long = 464;
+/// `listxattrat`
+pub(in crate::sensor) const SYS_LISTXATTRAT: libc::c_long = 465;
+/// `removexattrat`
+pub(in crate::sensor) const SYS_REMOVEXATTRAT: libc::c_long = 466;
+/// `file_getattr`
+pub(in crate::sensor) const SYS_FILE_GETATTR: libc::c_long = 468;
+/// `file_setattr`
+pub(in crate::sensor) const SYS_FILE_SETATTR: libc::c_long = 469;
 
 /// A row and its system call number.
 pub(in crate::sensor) type Numbered = (libc::c_long, SyscallRow);
@@ -92,7 +112,6 @@ const GENERIC: &[Numbered] = &[
     (libc::SYS_flistxattr, descriptor(op::STAT, 0)),
     (libc::SYS_chdir, row(kind::NAME, op::STAT, (NO_ARGUMENT, 0), NONE)),
     (libc::SYS_fchdir, descriptor(op::STAT, 0)),
-    (libc::SYS_inotify_add_watch, row(kind::NAME, op::STAT, (NO_ARGUMENT, 1), NONE)),
     (libc::SYS_getdents64, descriptor(op::LIST, 0)),
     (libc::SYS_mkdirat, name_at(op::CHANGE, 0, 1)),
     (libc::SYS_mknodat, name_at(op::CHANGE, 0, 1)),
@@ -104,6 +123,7 @@ const GENERIC: &[Numbered] = &[
     (libc::SYS_ftruncate, descriptor(op::CHANGE, 0)),
     (libc::SYS_fchmod, descriptor(op::CHANGE, 0)),
     (libc::SYS_fchmodat, name_at(op::CHANGE, 0, 1)),
+    (SYS_FCHMODAT2, name_at(op::CHANGE, 0, 1)),
     (libc::SYS_fchown, descriptor(op::CHANGE, 0)),
     (libc::SYS_fchownat, name_at(op::CHANGE, 0, 1)),
     (libc::SYS_utimensat, name_at(op::CHANGE, 0, 1)),
@@ -113,6 +133,12 @@ const GENERIC: &[Numbered] = &[
     (libc::SYS_removexattr, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), NONE)),
     (libc::SYS_lremovexattr, row(kind::NAME, op::CHANGE, (NO_ARGUMENT, 0), NONE)),
     (libc::SYS_fremovexattr, descriptor(op::CHANGE, 0)),
+    (SYS_SETXATTRAT, name_at(op::CHANGE, 0, 1)),
+    (SYS_GETXATTRAT, name_at(op::STAT, 0, 1)),
+    (SYS_LISTXATTRAT, name_at(op::STAT, 0, 1)),
+    (SYS_REMOVEXATTRAT, name_at(op::CHANGE, 0, 1)),
+    (SYS_FILE_GETATTR, name_at(op::STAT, 0, 1)),
+    (SYS_FILE_SETATTR, name_at(op::CHANGE, 0, 1)),
     (libc::SYS_flock, descriptor(op::OTHER, 0)),
     (libc::SYS_ioctl, descriptor(op::OTHER, 0)),
     (libc::SYS_fadvise64, descriptor(op::OTHER, 0)),

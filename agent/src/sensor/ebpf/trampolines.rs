@@ -3,8 +3,8 @@
 
 use agent_common::names;
 use aya::maps::{MapError, ProgramArray};
-use aya::programs::fexit::FExitLink;
-use aya::programs::{FExit, ProgramError};
+use aya::programs::links::FdLink;
+use aya::programs::{FExit, ProgramError, ProgramFd};
 use aya::{Btf, Ebpf};
 
 use super::explain::explain;
@@ -12,8 +12,14 @@ use super::programs::{ANY_CALL, Attachment, ProgramRow};
 use crate::kernel::KernelSupport;
 use crate::kernel::btf::{BtfError, Function, KernelTypes};
 
-/// The links; dropping them detaches.
-pub(super) type Links = Vec<FExitLink>;
+/// A program on a function.
+#[derive(Debug)]
+pub(super) struct Hung {
+    /// Dropping it takes the program off.
+    pub link: FdLink,
+    /// The program as it was loaded for this function.
+    pub program: ProgramFd,
+}
 
 /// Why a program is not attached.
 #[derive(Debug, thiserror::Error)]
@@ -52,18 +58,12 @@ pub(super) struct Trampolines {
     types: KernelTypes,
     /// The prototype of the calls whose failures one program counts for all, once it is loaded.
     handed: Option<u32>,
-    links: Links,
 }
 
 impl Trampolines {
     /// Nothing is tried yet.
     pub(super) fn new(types: KernelTypes) -> Self {
-        Self { types, handed: None, links: Links::new() }
-    }
-
-    /// The links of what is attached.
-    pub(super) fn into_links(self) -> Links {
-        self.links
+        Self { types, handed: None }
     }
 
     /// Why nothing is lost without this program on this kernel, if so: a system call that it does not have never
@@ -88,19 +88,24 @@ impl Trampolines {
     ///
     /// # Errors
     /// When the function is not there or does not fit, or the kernel refuses.
-    pub(super) fn attach(&mut self, ebpf: &mut Ebpf, btf: &Btf, row: &ProgramRow) -> Result<(), AttachError> {
+    pub(super) fn attach(
+        &mut self,
+        ebpf: &mut Ebpf,
+        btf: &Btf,
+        row: &ProgramRow,
+    ) -> Result<Hung, AttachError> {
         let function = self.types.function(row.hook)?;
         match row.attachment {
             Attachment::CallExit => self.attach_to_call((ebpf, btf), row.hook, &function),
             Attachment::PlaceExit(structure) => {
                 let program = fitting(&function, structure).ok_or(AttachError::NoFit(row.hook))?;
-                self.hang((ebpf, btf), &program, row.hook)
+                hang((ebpf, btf), &program, row.hook)
             }
             Attachment::FunctionExit
             | Attachment::FunctionEntry
             | Attachment::RawTracepoint
             | Attachment::RunOnce
-            | Attachment::Iterator => self.hang((ebpf, btf), row.name, row.hook),
+            | Attachment::Iterator => hang((ebpf, btf), row.name, row.hook),
         }
     }
 
@@ -113,15 +118,13 @@ impl Trampolines {
         (ebpf, btf): (&mut Ebpf, &Btf),
         hook: &'static str,
         function: &Function,
-    ) -> Result<(), AttachError> {
+    ) -> Result<Hung, AttachError> {
         let handed = match self.handed {
             Some(prototype) => prototype,
             None => self.hand((ebpf, btf), hook, function.prototype)?,
         };
-        match self.hang((ebpf, btf), names::PROGRAM_CALL_END, hook) {
-            Err(_) if handed != function.prototype => {
-                self.hang((ebpf, btf), names::PROGRAM_CALL_FAILED, hook)
-            }
+        match hang((ebpf, btf), names::PROGRAM_CALL_END, hook) {
+            Err(_) if handed != function.prototype => hang((ebpf, btf), names::PROGRAM_CALL_FAILED, hook),
             attached => attached,
         }
     }
@@ -145,28 +148,26 @@ impl Trampolines {
         self.handed = Some(prototype);
         Ok(prototype)
     }
+}
 
-    /// Loads a program for a function, attaches it, and leaves it ready for the next one.
-    fn hang(
-        &mut self,
-        (ebpf, btf): (&mut Ebpf, &Btf),
-        program: &str,
-        hook: &'static str,
-    ) -> Result<(), AttachError> {
-        let program = function_exit(ebpf, program, hook)?;
-        program.load(hook, btf)?;
-        let link = program.attach().and_then(|id| program.take_link(id));
-        program.unload()?;
-        self.links.push(link?);
-        Ok(())
-    }
+/// Loads a program for a function, attaches it, and leaves it ready for the next one.
+fn hang((ebpf, btf): (&mut Ebpf, &Btf), program: &str, hook: &'static str) -> Result<Hung, AttachError> {
+    let program = function_exit(ebpf, program, hook)?;
+    program.load(hook, btf)?;
+    let hung = program.attach().and_then(|id| {
+        let link = program.take_link(id)?.into();
+        Ok(Hung { link, program: program.fd()?.try_clone()? })
+    });
+    program.unload()?;
+    Ok(hung?)
 }
 
 /// The program that finds a pointer to `structure` where this function has it: named after the structure, the
-/// first argument that is one, and how many there are.
+/// first argument that is one, how many there are, and whether a pointer is returned.
 fn fitting(function: &Function, structure: &str) -> Option<String> {
     let place = function.parameters.iter().position(|parameter| parameter == structure)?;
-    Some(format!("{structure}_{place}_{}", function.parameters.len()))
+    let end = if function.returns_pointer { "_pointer" } else { "" };
+    Some(format!("{structure}_{place}_{}{end}", function.parameters.len()))
 }
 
 fn function_exit<'a>(

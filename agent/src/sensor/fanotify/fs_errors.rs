@@ -12,8 +12,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::id::SuperblockId;
@@ -28,10 +27,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::decode::{Event, Fsid};
 use super::group::{Group, reason};
-use super::ledger::{Errors, Ledger};
+use super::ledger::{Claimed, Errors, Ledger};
 use super::mark::{Answer, MarkRefused, Request, mark_command};
-use crate::sensor::wake::{Outbox, Wake, Woken, wait_for_end};
-use crate::sensor::{SensorEvent, SourceName, SourceState};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken};
+use crate::sensor::{LossCause, SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
 
 /// Children that may be out at one time, stuck ones included.
@@ -58,7 +57,7 @@ pub struct Settings {
     pub enter: Option<PathBuf>,
 }
 
-/// The running sensor. Clones are the same sensor; it ends with the last of them, or with [`FsErrors::stop`].
+/// The running sensor. Clones are the same sensor; it ends with the last of them.
 #[derive(Clone, Debug)]
 pub struct FsErrors {
     inner: Arc<Inner>,
@@ -68,8 +67,8 @@ pub struct FsErrors {
 struct Inner {
     shared: Arc<Shared>,
     settings: Settings,
-    wake: Arc<Wake>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Kept for its end alone.
+    _thread: Running,
 }
 
 /// What the thread and the tasks that set marks have in common.
@@ -99,7 +98,7 @@ impl FsErrors {
     fn try_start(settings: Settings, events: Sender<SensorEvent>) -> Result<Self, String> {
         let group = Group::for_errors().map_err(|errno| reason(errno, SINCE))?;
         group.can_mark_errors().map_err(|errno| reason(errno, SINCE))?;
-        let wake = Arc::new(Wake::new().map_err(|errno| format!("no descriptor for the thread: {errno}"))?);
+        let wake = Wake::for_thread()?;
         let outbox = Outbox::new(events.clone(), Arc::clone(&wake));
         let shared = Arc::new(Shared {
             group,
@@ -110,11 +109,8 @@ impl FsErrors {
             stuck: AtomicUsize::new(0),
         });
         let listener = Listener { shared: Arc::clone(&shared), outbox, wake: Arc::clone(&wake) };
-        let thread = std::thread::Builder::new()
-            .name("fs-errors".into())
-            .spawn(move || listener.run())
-            .map_err(|error| format!("no thread: {error}"))?;
-        let inner = Inner { shared, settings, wake, thread: Mutex::new(Some(thread)) };
+        let thread = Running::start("fs-errors", &wake, move || listener.run())?;
+        let inner = Inner { shared, settings, _thread: thread };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -132,18 +128,7 @@ impl FsErrors {
 
     /// Errors are no longer reported for this superblock: it is gone, or no longer watched.
     pub fn forget(&self, superblock: SuperblockId) {
-        locked(&self.inner.shared.ledger).forget(superblock);
-    }
-
-    /// Children that set marks and have not returned, stuck ones and those that wait for their turn included.
-    #[must_use]
-    pub fn children(&self) -> usize {
-        locked(&self.inner.shared.marking).len()
-    }
-
-    /// Ends the thread and waits for it, at most for a second. Children that are stuck are left behind.
-    pub fn stop(&self) {
-        self.inner.end();
+        lock(&self.inner.shared.ledger).forget(superblock);
     }
 }
 
@@ -154,19 +139,6 @@ impl Inner {
         mark_command(&self.settings.program, group, &request)
             .and_then(|mut command| command.spawn())
             .map_err(MarkRefused::Start)
-    }
-
-    fn end(&self) {
-        self.wake.stop();
-        if let Some(thread) = locked(&self.thread).take() {
-            wait_for_end(thread);
-        }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -187,7 +159,7 @@ impl Slot {
         superblock: SuperblockId,
         deadline: Duration,
     ) -> Result<Self, MarkRefused> {
-        if !locked(&shared.marking).insert(superblock) {
+        if !lock(&shared.marking).insert(superblock) {
             return Err(MarkRefused::Busy);
         }
         // From here on dropping it takes the superblock out again.
@@ -206,7 +178,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        locked(&self.shared.marking).remove(&self.superblock);
+        lock(&self.shared.marking).remove(&self.superblock);
     }
 }
 
@@ -219,14 +191,15 @@ async fn supervise(
 ) {
     match tokio::time::timeout(deadline, answer_of(&mut child)).await {
         Ok(Some(Answer::Set(fsid))) => {
-            let held = locked(&slot.shared.ledger).claim(fsid, slot.superblock, clock::now());
+            let Claimed { held, lost } = lock(&slot.shared.ledger).claim(fsid, slot.superblock, clock::now());
             let (superblock, events) = (slot.superblock, slot.shared.events.clone());
             // The slot is free before the caller hears of the success: it may mark again at once.
             drop(slot);
             let _ = answer.send(Ok(()));
-            for errors in held {
+            let lost = (lost > 0).then_some(SensorEvent::Dropped(LossCause::Fanotify, lost));
+            for event in held.into_iter().map(|errors| observed(superblock, errors)).chain(lost) {
                 // Fails only when nobody listens any more.
-                let _ = events.send(observed(superblock, errors)).await;
+                let _ = events.send(event).await;
             }
         }
         Ok(Some(Answer::Other(found))) => {
@@ -297,9 +270,9 @@ impl Listener {
             lost += self.handle(&event, at);
         }
         if lost > 0 {
-            self.outbox.send(SensorEvent::Dropped { records: lost, mount_events: 0 });
+            self.outbox.send(SensorEvent::Dropped(LossCause::Fanotify, lost));
         }
-        let marked = if is_anyones { locked(&self.shared.ledger).all() } else { BTreeSet::new() };
+        let marked = if is_anyones { lock(&self.shared.ledger).all() } else { BTreeSet::new() };
         if !marked.is_empty() {
             self.outbox.send(SensorEvent::Look(marked));
         }
@@ -313,7 +286,7 @@ impl Listener {
         let Some((fsid, errors)) = named else {
             return 1;
         };
-        let (owners, lost) = locked(&self.shared.ledger).attribute(fsid, errors);
+        let (owners, lost) = lock(&self.shared.ledger).attribute(fsid, errors);
         for superblock in owners {
             self.outbox.send(observed(superblock, errors));
         }
@@ -332,11 +305,6 @@ fn observed(superblock: SuperblockId, errors: Errors) -> SensorEvent {
         at: errors.at,
         task: None,
     })
-}
-
-/// No lock here is held across anything that can fail halfway, so a poisoned one is as good as a sound one.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -27,6 +27,15 @@ pub(super) struct Errors {
     pub(super) at: Monotonic,
 }
 
+/// What was held for an fsid that has an owner now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Claimed {
+    /// Its errors.
+    pub(super) held: Vec<Errors>,
+    /// How many events of anybody's were held for too long, and are thrown away.
+    pub(super) lost: u64,
+}
+
 /// The map and what waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -36,14 +45,14 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// `superblock` answers to `fsid`, and to no other from now on. Returns what was held for it.
-    pub(super) fn claim(&mut self, fsid: Fsid, superblock: SuperblockId, now: Monotonic) -> Vec<Errors> {
+    pub(super) fn claim(&mut self, fsid: Fsid, superblock: SuperblockId, now: Monotonic) -> Claimed {
         self.forget(superblock);
         self.owners.entry(fsid).or_default().insert(superblock);
-        self.drop_old(now);
+        let lost = self.drop_old(now);
         let (claimed, held) = self.held.drain(..).partition(|(name, _)| *name == fsid);
         self.held = held;
         let claimed: VecDeque<(Fsid, Errors)> = claimed;
-        claimed.into_iter().map(|(_, errors)| errors).collect()
+        Claimed { held: claimed.into_iter().map(|(_, errors)| errors).collect(), lost }
     }
 
     /// The superblock is gone or no longer of interest.
@@ -103,8 +112,8 @@ mod tests {
         assert_eq!(ledger.attribute(Fsid(1), errors(1, 3)), (vec![], 0));
         assert_eq!(ledger.attribute(Fsid(2), errors(1, 9)), (vec![], 0));
         let now = errors(2, 0).at;
-        assert_eq!(ledger.claim(Fsid(1), A, now), [errors(1, 3)]);
-        assert_eq!(ledger.claim(Fsid(1), A, now), []);
+        assert_eq!(ledger.claim(Fsid(1), A, now), Claimed { held: vec![errors(1, 3)], lost: 0 });
+        assert_eq!(ledger.claim(Fsid(1), A, now), Claimed { held: vec![], lost: 0 });
         assert_eq!(ledger.attribute(Fsid(1), errors(2, 1)), (vec![A], 0));
     }
 
@@ -134,6 +143,16 @@ mod tests {
         let lost: u64 = (0..100).map(|name| ledger.attribute(Fsid(name), errors(1, 1)).1).sum();
         assert_eq!(lost, 100 - HELD_MAX as u64);
         assert_eq!(ledger.attribute(Fsid(500), errors(100, 1)).1, HELD_MAX as u64);
-        assert_eq!(ledger.claim(Fsid(99), A, errors(100, 0).at), []);
+        assert_eq!(ledger.claim(Fsid(99), A, errors(100, 0).at), Claimed { held: vec![], lost: 0 });
+    }
+
+    #[test]
+    fn what_was_held_for_too_long_is_counted_as_lost_also_by_a_claim() {
+        let mut ledger = Ledger::default();
+        ledger.attribute(Fsid(1), errors(1, 3));
+        ledger.attribute(Fsid(2), errors(1, 3));
+        ledger.attribute(Fsid(3), errors(50, 3));
+        let claimed = ledger.claim(Fsid(3), A, errors(70, 0).at);
+        assert_eq!(claimed, Claimed { held: vec![errors(50, 3)], lost: 2 });
     }
 }

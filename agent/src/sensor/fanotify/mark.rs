@@ -102,15 +102,6 @@ impl MarkRefused {
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Refused { step: MarkStep::Mark, errno } if [1, 18, 19, 22, 95].contains(&errno.0))
     }
-
-    /// The errno, where the kernel gave one.
-    #[must_use]
-    pub fn errno(&self) -> Option<Errno> {
-        match self {
-            Self::Refused { errno, .. } => Some(*errno),
-            _ => None,
-        }
-    }
 }
 
 /// kernel: answers of `fanotify_mark`, fs/notify/fanotify/fanotify_user.c, as seen on 6.18.
@@ -260,6 +251,5 @@ mod tests {
             refused.to_string(),
             "a subvolume cannot be marked, only the whole file system (errno 18)"
         );
-        assert_eq!(refused.errno(), Some(Errno(18)));
     }
 }

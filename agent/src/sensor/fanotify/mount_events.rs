@@ -7,7 +7,6 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -15,7 +14,7 @@ use nix::poll::PollFlags;
 use tokio::sync::mpsc::Sender;
 
 use super::group::{Group, reason};
-use crate::sensor::wake::{Outbox, Wake, Woken, wait_for_end};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken};
 use crate::sensor::{MountChange, SensorEvent, SourceName, SourceState};
 
 /// Without any event the thread looks this often, for no other purpose than to be robust.
@@ -30,8 +29,8 @@ const SINCE: &str = "mount events need Linux 6.15; changes are noticed by pollin
 /// The running listener. It ends when this is dropped.
 #[derive(Debug)]
 pub struct MountEvents {
-    wake: Arc<Wake>,
-    thread: Option<JoinHandle<()>>,
+    /// Kept for its end alone.
+    _thread: Running,
 }
 
 impl MountEvents {
@@ -58,32 +57,10 @@ impl MountEvents {
         let file = File::open(namespace)
             .map_err(|error| format!("cannot open the mount namespace `{}`: {error}", namespace.display()))?;
         group.mark_namespace(file.as_fd()).map_err(|errno| reason(errno, SINCE))?;
-        let wake = Arc::new(Wake::new().map_err(|errno| format!("no descriptor for the thread: {errno}"))?);
-        let listener =
-            Listener { group, tell, outbox: Outbox::new(events, Arc::clone(&wake)), wake: Arc::clone(&wake) };
-        let thread = std::thread::Builder::new()
-            .name("mount-events".into())
-            .spawn(move || listener.run())
-            .map_err(|error| format!("no thread: {error}"))?;
-        Ok(Self { wake, thread: Some(thread) })
-    }
-
-    /// Ends the thread and waits for it, at most for a second.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.wake.stop();
-        if let Some(thread) = self.thread.take() {
-            wait_for_end(thread);
-        }
-    }
-}
-
-impl Drop for MountEvents {
-    fn drop(&mut self) {
-        self.end();
+        let wake = Wake::for_thread()?;
+        let outbox = Outbox::new(events, Arc::clone(&wake));
+        let listener = Listener { group, tell, outbox, wake: Arc::clone(&wake) };
+        Ok(Self { _thread: Running::start("mount-events", &wake, move || listener.run())? })
     }
 }
 
@@ -118,7 +95,7 @@ impl Listener {
         let lost = batch.events.iter().filter(|event| event.is_overflow()).count()
             + usize::from(batch.defect.is_some());
         if lost > 0 {
-            self.outbox.send(SensorEvent::Dropped { records: 0, mount_events: lost as u64 });
+            self.outbox.send(SensorEvent::MountEventsDropped(lost as u64));
         }
         // An event without a mount says that there was a change, and not which.
         let ids: Vec<_> = batch.events.iter().filter_map(|event| event.mount).collect();

@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::sys::peer::name_of_process;
 use agent_core::id::SuperblockId;
+use agent_core::incident::Daemon;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// What the link of such a descriptor says, in every mount namespace.
@@ -113,6 +115,18 @@ impl Holders {
         let named = self.named();
         let unnamed = self.holders.values().any(|holder| holder.serves.unnamed);
         tracked.iter().filter(|superblock| unnamed || named.contains(superblock)).copied().collect()
+    }
+
+    /// Which process serves which of these, where the kernel names it; of several the first.
+    pub(super) fn daemons(&self, tracked: &BTreeSet<SuperblockId>) -> BTreeMap<SuperblockId, Daemon> {
+        let mut daemons = BTreeMap::new();
+        for (id, holder) in self.holders.iter().rev() {
+            for superblock in holder.serves.named.intersection(tracked) {
+                let pid = id.unsigned_abs();
+                daemons.insert(*superblock, Daemon { pid, comm: name_of_process(pid) });
+            }
+        }
+        daemons
     }
 
     fn named(&self) -> BTreeSet<SuperblockId> {

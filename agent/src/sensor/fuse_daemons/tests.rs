@@ -89,6 +89,7 @@ fn a_daemon_that_cannot_be_waited_for_costs_no_other_and_is_tried_again() {
         wake,
         wanted: Arc::default(),
         tracked: BTreeSet::from([superblock(39)]),
+        told: BTreeMap::new(),
         served: BTreeSet::new(),
         due: None,
         not_before: Monotonic::default(),

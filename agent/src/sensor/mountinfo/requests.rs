@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::id::UniqueMountId;
 
-use crate::sensor::MountChange;
 use crate::sensor::wake::Wake;
+use crate::sensor::{MountChange, lock};
 
 /// More changed mounts than this are a reason to read everything.
 const IDS_MAX: usize = 16 * 1024;
@@ -73,19 +73,19 @@ impl Requests {
     }
 
     pub(super) fn ask_all(&self) {
-        locked(&self.work).all = true;
+        lock(&self.work).all = true;
         self.wake.request();
     }
 
     pub(super) fn ask_refresh(&self) {
-        locked(&self.work).refresh = true;
+        lock(&self.work).refresh = true;
         self.wake.request();
     }
 
     pub(super) fn take_change(&self, change: MountChange) {
         match change {
             MountChange::Mounts(ids) => {
-                locked(&self.work).add(ids.into_iter().map(|UniqueMountId(id)| id));
+                lock(&self.work).add(ids.into_iter().map(|UniqueMountId(id)| id));
                 self.wake.request();
             }
             MountChange::Lost => self.ask_all(),
@@ -110,11 +110,11 @@ impl Requests {
     }
 
     pub(super) fn watch(&self, volumes: BTreeSet<u64>) {
-        *locked(&self.volumes) = volumes;
+        *lock(&self.volumes) = volumes;
     }
 
     pub(super) fn volumes(&self) -> BTreeSet<u64> {
-        locked(&self.volumes).clone()
+        lock(&self.volumes).clone()
     }
 
     pub(super) fn add_spent(&self, cost: Duration) {
@@ -128,13 +128,8 @@ impl Requests {
 
     pub(super) fn take_work(&self) -> Work {
         self.wake.take_request();
-        std::mem::take(&mut *locked(&self.work))
+        std::mem::take(&mut *lock(&self.work))
     }
-}
-
-/// Nothing is done under these locks that could fail halfway.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -107,9 +107,60 @@ fn a_new_file_system_on_an_old_number_has_its_own_base_line() {
     assert!(reader.look(true));
     write(sysfs.path(), "fs/ext4/cciss!c0d0p1/errors_count", "1000\n");
     let next = Mount { unique: Some(2), ..(*mount("ext4", "/dev/x", 1)).clone() };
-    locked(&reader.watched).insert(next.superblock, Arc::new(next));
+    lock(&reader.watched).insert(next.superblock, Arc::new(next));
     assert!(reader.look(true));
     assert_eq!(told(&mut events), []);
+}
+
+#[test]
+fn a_file_system_that_was_mounted_anew_unseen_by_the_table_is_told_once_and_its_counter_is_a_base_line() {
+    let sysfs = fake_ext4();
+    let without_id = Mount { unique: None, ..(*mount("ext4", "/dev/x", 1)).clone() };
+    let (mut reader, mut events) = reader(sysfs.path(), &[Arc::new(without_id)]);
+    assert!(reader.look(true));
+    // Both folders stay, so they have numbers of their own.
+    write(sysfs.path(), "fs/ext4/new/errors_count", "50\n");
+    let folder = sysfs.path().join("fs/ext4/cciss!c0d0p1");
+    let last_seen = clock::now();
+    std::fs::rename(&folder, sysfs.path().join("fs/ext4/old")).unwrap();
+    std::fs::rename(sysfs.path().join("fs/ext4/new"), folder).unwrap();
+    assert!(reader.look(true) && reader.look(true));
+    let event = events.try_recv().unwrap();
+    let SensorEvent::Renewed(superblock, seen) = event else { panic!("{event:?}") };
+    assert!(superblock.minor == 1 && seen <= last_seen);
+    assert_eq!(told(&mut events), []);
+}
+
+#[test]
+fn the_real_folder_of_an_ext4_that_is_mounted_anew_has_another_number() {
+    let Some(namespace) = PrivateNamespace::enter() else { return };
+    let mut ext4 = Ext4::mount(&namespace, "renewed");
+    let number = |place: &Path| {
+        let mount = namespace.mount_at(place);
+        instance(&row_of(&mount.fstype).unwrap().find(Path::new("/sys"), &mount).unwrap())
+    };
+    let before = number(&ext4.place);
+    assert!(before.is_some() && number(&ext4.place) == before);
+    ext4.unmount();
+    ext4.mount_again(&namespace);
+    assert_ne!(number(&ext4.place), before);
+    ext4.unmount();
+}
+
+#[test]
+fn xfs_has_no_counters_and_its_folder_still_tells_that_it_was_mounted_anew() {
+    let sysfs = TempDir::new().unwrap();
+    write(sysfs.path(), "fs/xfs/vdb/log/x", "");
+    std::fs::create_dir_all(sysfs.path().join("dev/block")).unwrap();
+    symlink("../../devices/x/vdb", sysfs.path().join("dev/block/7:1")).unwrap();
+    let (mut reader, mut events) = reader(sysfs.path(), &[mount("xfs", "/dev/vdb", 1)]);
+    assert!(reader.look(true) && reader.look(true));
+    assert_eq!(told(&mut events), []);
+    write(sysfs.path(), "fs/xfs/new/log/x", "");
+    std::fs::rename(sysfs.path().join("fs/xfs/vdb"), sysfs.path().join("fs/xfs/old")).unwrap();
+    std::fs::rename(sysfs.path().join("fs/xfs/new"), sysfs.path().join("fs/xfs/vdb")).unwrap();
+    assert!(reader.look(true));
+    assert!(matches!(events.try_recv(), Ok(SensorEvent::Renewed(superblock, _)) if superblock.minor == 1));
 }
 
 #[test]
@@ -122,7 +173,7 @@ fn a_new_one_gets_its_base_line_at_once_and_the_others_are_not_read_for_it() {
     write(sysfs.path(), "fs/ext4/vdb/errors_count", "7\n");
     symlink("../../devices/x/vdb", sysfs.path().join("dev/block/7:2")).unwrap();
     let new = mount("ext4", "/dev/vdb", 2);
-    locked(&reader.watched).insert(new.superblock, new);
+    lock(&reader.watched).insert(new.superblock, new);
     assert!(reader.look(false));
     assert_eq!(told(&mut events), [], "not due");
     write(sysfs.path(), "fs/ext4/vdb/errors_count", "9\n");
@@ -133,7 +184,8 @@ fn a_new_one_gets_its_base_line_at_once_and_the_others_are_not_read_for_it() {
 #[test]
 fn only_another_file_system_is_a_reason_to_wake_the_reader() {
     let wake = Arc::new(Wake::new().unwrap());
-    let watcher = SysfsErrors { wake: Arc::clone(&wake), watched: Arc::default(), thread: None };
+    let thread = Running::start("idle", &wake, || ()).unwrap();
+    let watcher = SysfsErrors { wake: Arc::clone(&wake), watched: Arc::default(), _thread: thread };
     let first = mount("ext4", "/dev/x", 1);
     watcher.watch([Arc::clone(&first)].into_iter());
     assert!(wake.take_request());
@@ -176,8 +228,8 @@ fn file_systems_without_counters_cost_nothing_and_no_sysfs_is_said() {
     let (running, state) = SysfsErrors::start(sysfs.path(), sender);
     assert_eq!(state, SourceState::Running);
     let running = running.unwrap();
-    running.watch([mount("xfs", "/dev/x", 1), mount("nfs4", "a:/b", 2)].into_iter());
-    assert!(locked(&running.watched).is_empty());
+    running.watch([mount("f2fs", "/dev/x", 1), mount("nfs4", "a:/b", 2)].into_iter());
+    assert!(lock(&running.watched).is_empty());
 }
 
 #[test]

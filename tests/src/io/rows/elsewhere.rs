@@ -83,13 +83,14 @@ pub(in crate::io) const PLACES: &[Row] = &[
         sys!(SYS_openat, HERE, c"data0", libc::O_RDONLY)
     })
     .prepare(container),
-    // Absolute names of other namespaces are placed by the agent, through its /proc; where it does not see the
-    // processes of others under their own numbers, as in a test of its own process namespace, it cannot.
+    // Absolute names of other namespaces are placed by the agent, through its /proc: where it sees the processes of
+    // others under their own numbers.
     row("openat as a container does, absolute", "open", &["open"], |_| {
         sys!(SYS_openat, HERE, c"/data/data0", libc::O_RDONLY)
     })
     .prepare(container)
-    .seen_by(&["vfs_open"]),
+    .seen_by(&["vfs_open"])
+    .by_process(),
 ];
 
 /// Shows the volume's subdirectory outside, for this process alone.

@@ -7,15 +7,17 @@ use super::world::{Answer, World, device, fails, good, millis, mount, seconds, s
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
 use crate::id::{ProbeId, VolumeId};
-use crate::observation::{
-    KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source, Task,
-};
+use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source};
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Suspect, Unknown};
 use crate::verdict::{Advice, Reason};
-use crate::volume::Mode;
+use crate::volume::{Mode, VolumeSpec};
 
-fn nfs(name: &str) -> crate::volume::VolumeSpec {
+fn sshfs(name: &str) -> VolumeSpec {
+    spec(name, "fuse.sshfs", &alloc::format!("host:/{name}"), Mode::Observe)
+}
+
+fn nfs(name: &str) -> VolumeSpec {
     spec(name, "nfs4", &alloc::format!("filer:/{name}"), Mode::Observe)
 }
 
@@ -57,7 +59,7 @@ fn a_hint_brings_a_look_at_once_and_both_together_a_fall() {
 
 #[test]
 fn a_superblock_to_which_something_happened_is_looked_at_at_once() {
-    let mut world = World::healthy(vec![nfs("a")]);
+    let mut world = World::healthy(vec![sshfs("a")]);
     world.run(seconds(2));
     world.answer("a", fails(107));
     let before = world.now;
@@ -116,7 +118,7 @@ fn without_evidence_of_the_kernel_failures_must_repeat() {
 
 #[test]
 fn a_dead_daemon_needs_one_look() {
-    let mut world = World::healthy(vec![nfs("a")]);
+    let mut world = World::healthy(vec![sshfs("a")]);
     world.answer("a", fails(107));
     world.feed(Input::ProbeNow(VolumeId::new("a")));
     world.run(millis(2));
@@ -237,8 +239,10 @@ fn volumes_on_one_superblock_take_turns() {
     world.run(seconds(60));
     assert_eq!(expects(&world), [false; 3], "what hangs answers nobody");
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Hung)));
-    assert_eq!(world.state("b"), (Unknown, None), "nobody could look, and the last look is old");
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)), "it is the superblock that hangs");
+    assert!(world.status("b").stuck_since.is_some() && !world.status("b").probing);
     assert_eq!(world.state("c"), (Healthy, None));
+    assert_eq!(world.status("c").stuck_since, None);
     world.answer("a", Answer::Now(good()));
     let stuck = world.log.iter().rev().find_map(|(_, output)| match output {
         Output::Probe(order) if order.volume.as_str() == "a" => Some(order.id),
@@ -248,6 +252,40 @@ fn volumes_on_one_superblock_take_turns() {
     world.run(seconds(5));
     assert_eq!(world.state("b"), (Healthy, None));
     assert_eq!(world.state("a"), (Healthy, None));
+}
+
+#[test]
+fn a_look_that_hangs_makes_the_others_on_its_superblock_sick_when_theirs_are_overdue() {
+    let mut world = World::new(vec![nfs("a"), nfs("b")]);
+    world.replace("/mnt/b", 10);
+    world.mounts[2].id.0 = 55;
+    world.table();
+    world.run(millis(100));
+    world.answer("a", Answer::Hangs);
+    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    world.run(millis(3500));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Hung)));
+    assert_eq!(world.state("b"), (Healthy, None), "its own look is not due yet");
+    let asked = world.now;
+    world.feed(Input::ProbeNow(VolumeId::new("b")));
+    world.run(millis(2999));
+    assert_eq!(world.state("b"), (Healthy, None));
+    world.run(millis(1));
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)));
+    assert_eq!(world.status("b").condition.since.since(asked), seconds(3), "its deadline");
+    assert!(world.status("b").condition.message.contains("superblock-hangs"));
+    world.run(seconds(300));
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)), "it does not flap");
+
+    let stuck = world.log.iter().rev().find_map(|(_, output)| match output {
+        Output::Probe(order) => Some(order.id),
+        _ => None,
+    });
+    world.answer("a", Answer::Now(good()));
+    world.feed(Input::ProbeReturned(stuck.unwrap()));
+    assert_eq!(world.status("b").stuck_since, None);
+    world.run(seconds(10));
+    assert_eq!((world.state("a"), world.state("b")), ((Healthy, None), (Healthy, None)));
 }
 
 #[test]
@@ -297,74 +335,6 @@ fn stale_handles_of_single_files_do_not_condemn_a_volume_whose_root_answers() {
 }
 
 #[test]
-fn errors_go_to_the_volume_with_that_root() {
-    let mut world = World::new(vec![nfs("a"), nfs("b")]);
-    world.replace("/mnt/b", 10);
-    world.mounts[2].id.0 = 55;
-    let with_root = |root_inode| {
-        Answer::Now(ProbeResult::Ok(ProbeOk {
-            root_inode,
-            read_data: true,
-            wrote_data: false,
-            ..ProbeOk::default()
-        }))
-    };
-    world.answer("a", with_root(2));
-    world.answer("b", Answer::Never);
-    world.table();
-    world.run(millis(50));
-    world.hint(10, Some(2), 5, Op::Read);
-    let totals = |world: &World, name| world.status(name).errors.values().sum::<u64>();
-    assert_eq!((totals(&world, "a"), totals(&world, "b")), (1, 0));
-    world.hint(10, Some(77), 5, Op::Read);
-    assert_eq!((totals(&world, "a"), totals(&world, "b")), (1, 1), "whose root is not known yet");
-    world.hint(10, None, 5, Op::Read);
-    world.hint(10, Some(0), 5, Op::Read);
-    assert_eq!((totals(&world, "a"), totals(&world, "b")), (3, 3));
-    world.hint(99, None, 5, Op::Read);
-    assert_eq!((totals(&world, "a"), totals(&world, "b")), (3, 3), "nobody's");
-}
-
-#[test]
-fn who_met_errors_is_kept_newest_first() {
-    let mut world = World::healthy(vec![nfs("a")]);
-    for pid in 0..20 {
-        let task = Task { tid: pid, pid, comm: "tar".into(), cgroup: 0, mnt_ns: 0 };
-        let errors = KernelErrors {
-            source: Source::Fanotify,
-            superblock: super::world::device(10),
-            root_inode: None,
-            errno: Errno(4242),
-            op: Op::Other,
-            count: 2,
-            at: world.now,
-            task: Some(task),
-        };
-        world.feed(Input::Kernel(errors));
-    }
-    let status = world.status("a");
-    assert_eq!(status.culprits.len(), 8);
-    assert_eq!(status.culprits[0].3.pid, 19);
-    assert_eq!(
-        status.errors.get(&(Errno(0), Op::Other, Source::Fanotify)),
-        Some(&40),
-        "one row for all others"
-    );
-}
-
-#[test]
-fn lost_data_is_not_forgotten_until_another_mount() {
-    let mut world = World::healthy(vec![nfs("a")]);
-    world.hint(10, None, 28, Op::Writeback);
-    assert_eq!(world.state("a"), (Degraded, Some(Reason::WritebackLost)));
-    world.run(seconds(600));
-    assert_eq!(world.state("a"), (Degraded, Some(Reason::WritebackLost)));
-    world.replace("/mnt/a", 30);
-    world.run(seconds(5));
-    assert_eq!(world.state("a"), (Healthy, None));
-}
-
-#[test]
 fn a_volume_nobody_may_look_at_is_not_sick() {
     let mut world = World::new(vec![nfs("a")]);
     world.answer("a", fails(13));
@@ -382,16 +352,6 @@ fn a_volume_nobody_may_look_at_is_not_sick() {
     world.answer("a", fails(13));
     world.run(seconds(15));
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Auth)), "it was readable before");
-}
-
-#[test]
-fn a_full_volume_gets_advice_for_a_while() {
-    let mut world = World::healthy(vec![nfs("a")]);
-    world.hint(10, None, 28, Op::Write);
-    assert!(world.status("a").condition.advice.contains(&Advice::Full));
-    assert_eq!(world.state("a"), (Healthy, None));
-    world.run(seconds(31));
-    assert!(world.status("a").condition.advice.is_empty());
 }
 
 #[test]

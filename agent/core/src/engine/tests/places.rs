@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Tracked};
 use crate::id::MountId;
-use crate::observation::{Op, ProbeOk, ProbeResult};
+use crate::observation::{NotRun, Op, ProbeOk, ProbeResult};
 use crate::policy::Policy;
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Unknown};
@@ -57,6 +57,51 @@ fn something_else_or_something_above_is_said() {
     world.table();
     assert_eq!(world.state("a"), (Degraded, Some(Reason::WrongMount)));
     assert_eq!(world.last_track(), Some(vec![]));
+}
+
+#[test]
+fn a_fault_of_the_place_ends_with_it_also_where_nobody_may_look() {
+    let refused = fails(13);
+    let unreachable = Answer::Now(ProbeResult::NotRun(NotRun::Unreachable));
+    for answer in [refused, unreachable] {
+        let mut world = World::new(vec![nfs("a")]);
+        world.answer("a", answer);
+        world.unmount("/mnt/a");
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)));
+        world.mounts.push(mount(40, 40, "/mnt/a", "nfs4", "filer:/a"));
+        world.table();
+        world.run(seconds(10));
+        assert_eq!(world.state("a"), (Unknown, None), "missing no more, and nothing else is known");
+        assert!(world.status("a").condition.advice.contains(&Advice::Inaccessible));
+        let mut cover = mount(41, 41, "/mnt/a", "tmpfs", "t");
+        cover.parent = MountId(40);
+        world.mounts.push(cover);
+        world.table();
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Covered)));
+        world.mounts.pop();
+        world.table();
+        world.run(seconds(10));
+        assert_eq!(world.state("a"), (Unknown, None));
+        world.mounts[1] = mount(42, 42, "/mnt/a", "tmpfs", "t");
+        world.table();
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::WrongMount)));
+        world.mounts[1] = mount(43, 43, "/mnt/a", "nfs4", "filer:/a");
+        world.table();
+        world.run(seconds(10));
+        assert_eq!(world.state("a"), (Unknown, None));
+    }
+}
+
+#[test]
+fn a_fault_that_a_look_found_does_not_end_when_looks_become_impossible() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    let elsewhere = ProbeResult::WrongMount { found: device(99) };
+    world.answer("a", Answer::Now(elsewhere));
+    world.run(seconds(20));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::WrongMount)));
+    world.answer("a", Answer::Now(ProbeResult::NotRun(NotRun::Unreachable)));
+    world.run(seconds(100));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::WrongMount)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
-use crate::id::PlanId;
+use crate::id::{PlanId, VolumeId};
 use crate::observation::{Op, ProbeOk, ProbeResult};
 use crate::remediation::{Action, Outcome, Refusal};
 use crate::topology::Options;
@@ -287,6 +287,51 @@ fn read_only_is_repaired_only_where_storage_caused_it() {
     old_kernel.table();
     old_kernel.run(millis(10));
     assert_eq!(old_kernel.state("a"), (Recovering, Some(Reason::Readonly)));
+}
+
+#[test]
+fn no_error_that_is_harmless_long_past_or_later_undoes_what_a_person_made_read_only() {
+    let healthy = || World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
+    let remount_readonly = |world: &mut World| {
+        world.mounts[1].super_options = Options::parse(b"ro");
+        world.table();
+        world.run(millis(10));
+    };
+    // A FIFO without a reader, a device node without a driver, a retry below the file system.
+    for (errno, op) in [(6, Op::Open), (19, Op::Open), (123, Op::List), (5, Op::Device), (5, Op::Request)] {
+        let mut world = healthy();
+        world.hint(10, None, errno, op);
+        remount_readonly(&mut world);
+        world.run(seconds(60));
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "{errno} {op:?}");
+    }
+    let mut world = healthy();
+    world.hint(10, None, 5, Op::Read);
+    world.run(seconds(60));
+    remount_readonly(&mut world);
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "a minute ago");
+    world.run(seconds(60));
+    world.hint(10, None, 5, Op::Read);
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "long after");
+    assert!(world.running().is_empty());
+}
+
+#[test]
+fn a_volume_behind_a_look_that_hangs_is_repaired_like_one_that_hangs_itself() {
+    let mut world = World::new(vec![
+        spec("a", "nfs4", "filer:/a", Mode::Observe),
+        spec("b", "nfs4", "filer:/b", Mode::Act),
+    ]);
+    world.replace("/mnt/b", 10);
+    world.mounts[2].id.0 = 55;
+    world.table();
+    world.run(millis(100));
+    world.answer("a", Answer::Hangs);
+    world.run(seconds(25));
+    assert_eq!(world.state("b").1, Some(Reason::Hung));
+    world.run(seconds(15));
+    assert_eq!(world.running().pop().map(|plan| plan.volume), Some(VolumeId::new("b")));
 }
 
 #[test]

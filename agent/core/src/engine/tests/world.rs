@@ -7,12 +7,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::engine::{Engine, Input, Output, ProbeOrder, Transition};
+use crate::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, Transition};
 use crate::errno::Errno;
+use crate::health::loss::Actor;
 use crate::id::{MountId, PlanId, ProbeId, SuperblockId, VolumeId};
+use crate::incident::{Incident, Moment};
+use crate::memory::Memory;
 use crate::observation::{
     BlockedOn, BlockedTask, Census, KernelErrors, Op, PlanReport, ProbeOk, ProbeReport, ProbeResult,
-    ProbeStep, Source, Task,
+    ProbeStep, Source, Task, Unfinished,
 };
 use crate::path::BytePath;
 use crate::policy::Policy;
@@ -94,6 +97,8 @@ pub(in crate::engine) struct World {
     looking: BTreeMap<ProbeId, SuperblockId>,
     running: BTreeMap<PlanId, Plan>,
     used: BTreeSet<PlanId>,
+    /// What a store would hold.
+    pub(in crate::engine) stored: BTreeMap<VolumeId, Memory>,
 }
 
 impl World {
@@ -122,6 +127,7 @@ impl World {
             looking: BTreeMap::new(),
             running: BTreeMap::new(),
             used: BTreeSet::new(),
+            stored: BTreeMap::new(),
         }
     }
 
@@ -159,6 +165,11 @@ impl World {
             match &output {
                 Output::Probe(order) => self.look(order),
                 Output::Execute(plan) => self.check_plan(plan.clone()),
+                Output::Remember(memory) => {
+                    assert!(self.engine.volume(&memory.volume).is_some(), "{} is no volume", memory.volume);
+                    self.stored.insert(memory.volume.clone(), memory.clone());
+                }
+                Output::Forget(id) => drop(self.stored.remove(id)),
                 _ => {}
             }
             self.log.push((self.now, output));
@@ -213,7 +224,87 @@ impl World {
             let is_fine = matches!(status.condition.state, HealthState::Unknown | HealthState::Healthy);
             assert_eq!(status.condition.reason.is_none(), is_fine, "{:?}", status.condition);
             assert!(!status.condition.message.is_empty());
+            let incident = self.engine.incident_of(&status.id).map(|incident| incident.id);
+            assert_eq!(incident, status.incident);
         }
+        self.check_incidents();
+    }
+
+    fn check_incidents(&self) {
+        let incidents = self.engine.incidents();
+        assert!(incidents.len() <= 16 + self.policy.volumes.len(), "{}", incidents.len());
+        let mut seen = BTreeSet::new();
+        for incident in incidents {
+            assert!(seen.insert(incident.id), "{} twice", incident.id);
+            let names: BTreeSet<&VolumeId> = incident.members.iter().map(|member| &member.volume).collect();
+            assert_eq!(names.len(), incident.members.len(), "{incident:?}");
+            assert!(names.len() >= 2, "one volume is no incident: {incident:?}");
+            let open = incident.ended.is_none();
+            assert!(open || incident.members.iter().all(|member| member.recovered.is_some()));
+            for member in incident.members.iter().filter(|member| open && member.recovered.is_none()) {
+                let status = self.engine.volume(&member.volume).unwrap();
+                assert!(status.condition.state.is_sick(), "{} in {incident:?}", member.volume);
+            }
+        }
+    }
+
+    /// The agent dies and starts again: what it stored is all that is left of it.
+    pub(in crate::engine) fn restart(&mut self) {
+        self.pending.clear();
+        self.looking.clear();
+        let first = self.used.iter().map(|plan| plan.0 + 1).max().unwrap_or(100);
+        self.engine = Engine::new(self.policy.clone(), PlanId(first));
+        let unfinished = core::mem::take(&mut self.running).into_values().map(|plan| Unfinished {
+            plan: plan.id,
+            volume: plan.volume,
+            mountpoint: plan.mountpoint,
+            stage: plan.stage,
+            old: plan.old,
+        });
+        let unfinished = unfinished.collect();
+        self.feed(Input::Unfinished(unfinished));
+        self.feed(Input::Remembered(self.stored.values().cloned().collect()));
+    }
+
+    /// What a store hands out after another boot: nothing of mounts, times only as far as this boot goes back.
+    pub(in crate::engine) fn reboot(&mut self, now: Monotonic) {
+        let before = |at: &mut Monotonic| *at = Monotonic::default();
+        for memory in self.stored.values_mut() {
+            memory.mount = None;
+            memory.falls.iter_mut().chain(&mut memory.attempts).for_each(before);
+            memory.ended.iter_mut().chain(&mut memory.not_before).for_each(before);
+            if let Some(trouble) = &mut memory.trouble {
+                trouble.since_wall = Some(Duration::from_secs(1_700_000_000) + trouble.since.since_boot());
+                before(&mut trouble.since);
+            }
+        }
+        self.now = now;
+        self.restart();
+    }
+
+    pub(in crate::engine) fn acknowledge(&mut self, name: &str) -> AckAnswer {
+        let by = Actor { uid: 0, pid: 42, comm: "mountie".into() };
+        self.feed(Input::Acknowledge { volume: VolumeId::new(name), by });
+        let answer = self.log.iter().rev().find_map(|(_, output)| match output {
+            Output::Acknowledged { answer, .. } => Some(*answer),
+            _ => None,
+        });
+        answer.unwrap()
+    }
+
+    /// Incidents as they were told.
+    pub(in crate::engine) fn told(&self) -> Vec<(Moment, Incident)> {
+        let told = |(_, output): &(Monotonic, Output)| match output {
+            Output::Incident(moment, incident) => Some((*moment, incident.clone())),
+            _ => None,
+        };
+        self.log.iter().filter_map(told).collect()
+    }
+
+    /// How often the store was told something.
+    pub(in crate::engine) fn writes(&self) -> usize {
+        let is_write = |output: &Output| matches!(output, Output::Remember(_) | Output::Forget(_));
+        self.log.iter().filter(|(_, output)| is_write(output)).count()
     }
 
     /// Lets time pass, with every deadline and every answer in its order.

@@ -328,7 +328,7 @@ fn messages_name_what_was_seen() {
         .contains("EIO")
     );
     for (step, place) in
-        [(ProbeStep::Device, "device"), (ProbeStep::Write, "write"), (ProbeStep::Sentinel, "sentinel")]
+        [(ProbeStep::Device, "device"), (ProbeStep::Write, "writing"), (ProbeStep::Sentinel, "sentinel")]
     {
         assert!(
             text(&case(|case| {
@@ -340,7 +340,7 @@ fn messages_name_what_was_seen() {
     let hung = case(|case| {
         case.probe(ProbeResult::TimedOut { step: ProbeStep::Identity });
     });
-    assert!(text(&hung).contains("no answer within the deadline at the mount point"));
+    assert!(text(&hung).contains("no answer within the deadline while identifying the mount"));
 }
 
 #[test]

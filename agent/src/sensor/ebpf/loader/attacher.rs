@@ -13,8 +13,10 @@ use super::super::coverage::statuses;
 use super::super::explain::explain;
 use super::super::io_operations::OPERATIONS;
 use super::super::layout::Layout;
+use super::super::links::Links;
 use super::super::programs::{Attachment, PROGRAMS, ProgramFamily, ProgramRow};
-use super::super::trampolines::{Links, Trampolines};
+use super::super::skipped::Skipped;
+use super::super::trampolines::{Hung, Trampolines};
 use super::LoadError;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::btf::modules::Module;
@@ -44,8 +46,10 @@ pub(in super::super) struct Attacher {
     /// last.
     btf: ParsedTypes,
     states: Vec<RowState>,
-    /// Of programs that hang on several functions.
+    /// Of programs on functions.
     links: Links,
+    /// How often the kernel has skipped what is attached.
+    pub skipped: Skipped,
     /// The iterator, once it is loaded and until it is taken.
     census: Option<Iter>,
     /// Why nothing should hang on functions here.
@@ -67,6 +71,7 @@ impl Attacher {
             btf: ParsedTypes(None),
             states,
             links: Links::new(),
+            skipped: Skipped::default(),
             census: None,
             danger,
         }
@@ -93,7 +98,7 @@ impl Attacher {
             Family::Off => {}
         }
         // The kernel's types are large, and nothing of them is needed any more.
-        self.links = trampolines.into_links();
+        drop(trampolines);
         self.btf = ParsedTypes(None);
         settle(&mut self.states);
         self.write_operations()
@@ -160,7 +165,7 @@ impl Attacher {
     }
 
     /// Ends of functions are there at the start alone: no module has any that is watched.
-    fn attach_state(&mut self, row: &ProgramRow, ends: Option<&mut Trampolines>) -> ProgramState {
+    fn attach_state(&mut self, row: &'static ProgramRow, ends: Option<&mut Trampolines>) -> ProgramState {
         if let Some(reason) = spared(row, &self.states) {
             return ProgramState::NotChosen(reason);
         }
@@ -173,7 +178,7 @@ impl Attacher {
         }
     }
 
-    fn attach(&mut self, row: &ProgramRow, ends: Option<&mut Trampolines>) -> Result<(), String> {
+    fn attach(&mut self, row: &'static ProgramRow, ends: Option<&mut Trampolines>) -> Result<(), String> {
         if let Some(missing) = self.layout.lacks(row.needs) {
             return Err(missing.to_owned());
         }
@@ -184,11 +189,13 @@ impl Attacher {
             Attachment::FunctionExit | Attachment::CallExit | Attachment::PlaceExit(_) => {
                 let ends = ends.ok_or("ends of functions are attached at the start")?;
                 let btf = self.btf.get(&self.types)?;
-                ends.attach(&mut self.ebpf, btf, row).map_err(|error| error.explain(row, &self.support))
+                let hung = ends.attach(&mut self.ebpf, btf, row);
+                self.hold(row, hung.map_err(|error| error.explain(row, &self.support))?)
             }
-            Attachment::FunctionEntry => self.attach_function(row, |program: &mut FEntry, btf| {
-                loaded(program.load(row.hook, btf)).and_then(|()| program.attach().map(drop))
-            }),
+            Attachment::FunctionEntry => {
+                let hung = self.attach_function(row)?;
+                self.hold(row, hung)
+            }
             Attachment::Iterator => self.load_iterator(row),
             Attachment::RunOnce => {
                 let program = self.program::<RawTracePoint>(row)?;
@@ -198,10 +205,22 @@ impl Attacher {
             }
             Attachment::RawTracepoint => {
                 let program = self.program::<RawTracePoint>(row)?;
-                let attached = loaded(program.load()).and_then(|()| program.attach(row.hook).map(drop));
-                attached.map_err(|error| explain(&error, row.attachment, &self.support))
+                let attached = loaded(program.load()).and_then(|()| {
+                    program.attach(row.hook)?;
+                    Ok(program.fd()?.try_clone()?)
+                });
+                let program = attached.map_err(|error| explain(&error, row.attachment, &self.support))?;
+                self.skipped.watch(row, program);
+                Ok(())
             }
         }
+    }
+
+    fn hold(&mut self, row: &'static ProgramRow, hung: Hung) -> Result<(), String> {
+        let held = self.links.hold(row.hook, hung.link);
+        held.map_err(|error| explain(&error, row.attachment, &self.support))?;
+        self.skipped.watch(row, hung.program);
+        Ok(())
     }
 
     /// Loads it and keeps a handle of its own: whoever takes the census makes a new link for each.
@@ -233,24 +252,19 @@ impl Attacher {
         })
     }
 
-    fn attach_function<'a, P>(
-        &'a mut self,
-        row: &ProgramRow,
-        attach: impl FnOnce(&'a mut P, &Btf) -> Result<(), ProgramError>,
-    ) -> Result<(), String>
-    where
-        &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError> + 'a,
-    {
+    fn attach_function(&mut self, row: &ProgramRow) -> Result<Hung, String> {
         let btf = self.btf.get(&self.types)?;
         let program = self.ebpf.program_mut(row.name).ok_or("the object has no such program")?;
-        let program = <&'a mut P>::try_from(program).map_err(|error| error.to_string())?;
-        match attach(program, btf) {
-            Ok(()) => Ok(()),
-            Err(ProgramError::Btf(error)) => {
-                Err(format!("this kernel has no function {}: {error}", row.hook))
-            }
-            Err(error) => Err(explain(&error, row.attachment, &self.support)),
-        }
+        let program = <&mut FEntry>::try_from(program).map_err(|error| error.to_string())?;
+        let hung = loaded(program.load(row.hook, btf)).and_then(|()| {
+            let id = program.attach()?;
+            let link = program.take_link(id)?.into();
+            Ok(Hung { link, program: program.fd()?.try_clone()? })
+        });
+        hung.map_err(|error| match error {
+            ProgramError::Btf(error) => format!("this kernel has no function {}: {error}", row.hook),
+            error => explain(&error, row.attachment, &self.support),
+        })
     }
 
     fn program<'a, P>(&'a mut self, row: &ProgramRow) -> Result<&'a mut P, String>

@@ -60,6 +60,7 @@ fn every_name_is_in_the_object() {
         names::FAILED_CALLS,
         names::COUNTERS,
         names::TRACKED,
+        names::ROOTS,
         names::NAMES,
         names::SYSCALLS,
         names::RECORDS,
@@ -92,7 +93,9 @@ fn every_program_has_a_row_and_every_row_its_program() {
             // One for each number of arguments and place among them.
             Attachment::PlaceExit(structure) => {
                 let is_own = |name: &&str| {
+                    let name = name.trim_end_matches("_pointer");
                     let rest = name.strip_prefix(structure).and_then(|rest| rest.strip_prefix('_'));
+                    let rest = rest.map(|rest| rest.strip_suffix("_pointer").unwrap_or(rest));
                     rest.and_then(|rest| rest.split_once('_')).is_some_and(|(place, count)| {
                         place.parse::<u8>().ok().zip(count.parse::<u8>().ok()).is_some_and(|(p, c)| p < c)
                     })
@@ -154,7 +157,7 @@ fn every_hash_is_preallocated() {
             return;
         }
     };
-    for name in [names::COUNTERS, names::TRACKED, names::LOWER] {
+    for name in [names::COUNTERS, names::TRACKED, names::ROOTS, names::LOWER] {
         let data = match ebpf.map(name) {
             Some(Map::HashMap(data) | Map::PerCpuHashMap(data)) => data,
             _ => panic!("{name} is no hash"),

@@ -38,6 +38,19 @@ fn places() -> Places {
     Places::new(&[volume], &[], &BTreeSet::new())
 }
 
+impl Place {
+    fn key(self) -> Option<CounterKey> {
+        match self {
+            Self::Tracked(key) => Some(key),
+            Self::Elsewhere | Self::NotLookedUp => None,
+        }
+    }
+}
+
+const fn at(millis: u64) -> Monotonic {
+    Monotonic::from_nanos(millis * 1_000_000)
+}
+
 fn names(proc: &tempfile::TempDir) -> Names {
     let process = proc.path().join("10");
     std::fs::create_dir_all(process.join("fd")).unwrap();
@@ -53,7 +66,7 @@ fn names(proc: &tempfile::TempDir) -> Names {
 fn relative_names_start_at_their_directory() {
     let proc = tempfile::tempdir().unwrap();
     let mut names = names(&proc);
-    let mut place = |dir, name| names.place(Monotonic::default(), &record(dir, HOST, name), &places());
+    let mut place = |dir, name| names.place(at(0), &record(dir, HOST, name), &places()).key();
     let expected = CounterKey { root_ino: 9, s_dev: 40, errno: 107, op: 4, reserved: 0 };
     assert_eq!(place(WORKING_DIRECTORY, "a/file"), Some(expected));
     assert_eq!(place(WORKING_DIRECTORY, "./a"), Some(expected));
@@ -68,8 +81,7 @@ fn relative_names_start_at_their_directory() {
 fn names_of_other_namespaces_are_looked_up_in_their_own_table() {
     let proc = tempfile::tempdir().unwrap();
     let mut names = names(&proc);
-    let mut place =
-        |name| names.place(Monotonic::default(), &record(WORKING_DIRECTORY, OTHER, name), &places());
+    let mut place = |name| names.place(at(0), &record(WORKING_DIRECTORY, OTHER, name), &places()).key();
     assert_eq!(place("/data x/file").map(|key| (key.s_dev, key.root_ino)), Some((40, 0)));
     assert_eq!(place("/mnt/a/file"), None);
 }
@@ -82,24 +94,61 @@ fn a_table_older_than_the_mount_is_read_again() {
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, "22 1 0:41 / / rw - tmpfs t rw\n").unwrap();
     let mut place =
-        || names.place(Monotonic::default(), &record(WORKING_DIRECTORY, OTHER, "/data x/file"), &places());
-    assert_eq!(place(), None);
+        |millis| names.place(at(millis), &record(WORKING_DIRECTORY, OTHER, "/data x/file"), &places()).key();
+    assert_eq!(place(0), None);
     std::fs::write(&file, whole).unwrap();
-    assert!(place().is_some());
+    assert!(place(100).is_some());
     std::fs::remove_file(&file).unwrap();
-    assert!(place().is_some(), "the table that was read is kept");
+    assert!(place(600).is_some(), "the table that was read is kept");
+}
+
+#[test]
+fn a_namespace_whose_programs_fail_all_the_time_leaves_others_their_look() {
+    let proc = tempfile::tempdir().unwrap();
+    let mut names = names(&proc);
+    for process in 100..200 {
+        let noisy = proc.path().join(process.to_string());
+        std::fs::create_dir_all(&noisy).unwrap();
+        std::fs::write(noisy.join("mountinfo"), "22 1 0:41 / / ro - tmpfs t rw\n").unwrap();
+        let mut record = record(WORKING_DIRECTORY, 7, "/x");
+        (record.who.pid, record.who.tgid) = (process, process);
+        assert_eq!(names.place(at(0), &record, &places()), Place::Elsewhere);
+    }
+    let own = names.place(at(1), &record(WORKING_DIRECTORY, OTHER, "/data x/file"), &places());
+    assert_eq!(own.key().map(|key| key.s_dev), Some(40));
+}
+
+#[test]
+fn a_name_of_a_namespace_that_nobody_could_look_at_is_told_as_such() {
+    let proc = tempfile::tempdir().unwrap();
+    let mut names = names(&proc);
+    names.reads.cost = READS_COST;
+    let record = record(WORKING_DIRECTORY, OTHER, "/data x/file");
+    assert_eq!(names.place(at(1), &record, &places()), Place::NotLookedUp);
+    assert!(names.place(at(3000), &record, &places()).key().is_some());
+}
+
+#[test]
+fn processes_that_are_gone_use_up_nobodys_looks() {
+    let proc = tempfile::tempdir().unwrap();
+    let mut names = names(&proc);
+    for process in 100..200 {
+        let mut record = record(WORKING_DIRECTORY, OTHER, "/data x/file");
+        (record.who.pid, record.who.tgid) = (process, process);
+        assert_eq!(names.place(at(0), &record, &places()), Place::Elsewhere);
+    }
+    assert!(names.place(at(1), &record(WORKING_DIRECTORY, OTHER, "/data x/file"), &places()).key().is_some());
 }
 
 #[test]
 fn a_process_that_is_gone_can_still_be_placed_by_an_absolute_name() {
     let proc = tempfile::tempdir().unwrap();
     let mut names = Names::new(proc.path().to_owned(), HOST, true);
-    let mut place =
-        |name| names.place(Monotonic::default(), &record(WORKING_DIRECTORY, HOST, name), &places());
+    let mut place = |name| names.place(at(0), &record(WORKING_DIRECTORY, HOST, name), &places()).key();
     assert_eq!(place("/mnt/a/../a/x").map(|key| key.s_dev), Some(40));
     assert_eq!(place("a/x"), None);
     let started_inside = NameRecord { base_dev: 40, ..record(WORKING_DIRECTORY, HOST, "x") };
-    let key = names.place(Monotonic::default(), &started_inside, &places()).unwrap();
+    let key = names.place(at(0), &started_inside, &places()).key().unwrap();
     assert_eq!((key.s_dev, key.root_ino), (40, 0));
 }
 
@@ -111,12 +160,21 @@ fn text_is_normalised() {
 
 #[test]
 fn tables_are_read_within_a_number_and_a_cost() {
-    let at = |seconds: u64| Monotonic::from_nanos(seconds * 1_000_000_000);
     let mut reads = Reads::default();
-    assert_eq!((0..2 * READS).filter(|_| reads.allow(at(10))).count(), READS as usize);
-    assert!(!reads.allow(at(11)));
-    assert!(reads.allow(at(12)));
+    let allowed = |reads: &mut Reads, millis, namespace| {
+        let is_allowed = reads.allow(at(millis), namespace);
+        if is_allowed {
+            reads.was_read(namespace);
+        }
+        is_allowed
+    };
+    let one = (0..2 * READS).filter(|_| allowed(&mut reads, 10_000, 1)).count();
+    assert_eq!(one, READS_OF_ONE as usize);
+    let all = (0..2 * READS).filter(|namespace| allowed(&mut reads, 10_000, 2 + namespace)).count();
+    assert_eq!(one + all, READS as usize);
+    assert!(!allowed(&mut reads, 11_000, 500));
+    assert!(allowed(&mut reads, 12_000, 1));
     reads.cost += READS_COST;
-    assert!(!reads.allow(at(12)));
-    assert!(reads.allow(at(14)));
+    assert!(!allowed(&mut reads, 12_000, 1));
+    assert!(allowed(&mut reads, 14_000, 1));
 }

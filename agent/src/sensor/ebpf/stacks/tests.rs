@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
+use agent_common::settings::LOWER_SUPERBLOCKS;
+
 use super::*;
 
 /// sda with two partitions; dm-0 on sda2 and sdb; a btrfs on sdc and dm-1 (called `data`).
@@ -44,7 +46,7 @@ fn lower(
 ) -> BTreeMap<u32, LowerDevice> {
     let mut stacks = Stacks::default();
     stacks.follow_new(sys, &superblocks.into_iter().collect(), sources);
-    stacks.rows()
+    stacks.rows().0
 }
 
 fn of(major: u32, minor: u32) -> SuperblockId {
@@ -92,25 +94,29 @@ fn only_what_is_new_is_looked_at_until_all_is() {
     symlink(sys.path().join("devices/sdc"), sys.path().join("devices/dm-0/slaves/sdc")).unwrap();
     let both = BTreeSet::from([first, stacked]);
     stacks.follow_new(sys.path(), &both, &none);
-    assert_eq!(above(&stacks.rows(), of(8, 32)), Vec::<u32>::new());
-    assert_eq!(above(&stacks.rows(), of(8, 0)), [first.to_kernel(), stacked.to_kernel()]);
+    assert_eq!(above(&stacks.rows().0, of(8, 32)), Vec::<u32>::new());
+    assert_eq!(above(&stacks.rows().0, of(8, 0)), [first.to_kernel(), stacked.to_kernel()]);
     stacks.follow_all(sys.path(), &both, &none);
-    assert_eq!(above(&stacks.rows(), of(8, 32)), [stacked.to_kernel()]);
+    assert_eq!(above(&stacks.rows().0, of(8, 32)), [stacked.to_kernel()]);
     stacks.follow_new(sys.path(), &BTreeSet::from([first]), &none);
-    assert_eq!(above(&stacks.rows(), of(8, 16)), Vec::<u32>::new());
+    assert_eq!(above(&stacks.rows().0, of(8, 16)), Vec::<u32>::new());
 }
 
 #[test]
 fn more_volumes_than_a_row_has_places_cost_the_last_ones() {
     let sys = sysfs();
     let root = sys.path();
-    for minor in 10..30 {
+    for minor in 10..50 {
         let place = root.join("devices").join(format!("dm-{minor}"));
         std::fs::create_dir_all(place.join("slaves")).unwrap();
         std::fs::write(place.join("dev"), format!("254:{minor}")).unwrap();
         symlink(root.join("devices/sdb"), place.join("slaves/sdb")).unwrap();
         symlink(&place, root.join("dev/block").join(format!("254:{minor}"))).unwrap();
     }
-    let rows = lower(root, (10..30).map(|minor| of(254, minor)), &BTreeMap::new());
+    let superblocks = (10..50).map(|minor| of(254, minor)).collect();
+    let mut stacks = Stacks::default();
+    stacks.follow_new(root, &superblocks, &BTreeMap::new());
+    let (rows, left_out) = stacks.rows();
     assert_eq!(above(&rows, of(8, 16)).len(), LOWER_SUPERBLOCKS);
+    assert_eq!(left_out, superblocks.len() - LOWER_SUPERBLOCKS, "they are told of");
 }

@@ -8,7 +8,8 @@ use crate::sensor::ebpf::programs::PROGRAMS;
 use crate::sensor::ebpf::syscalls;
 
 fn function(parameters: &[&str]) -> Function {
-    Function { prototype: 1, parameters: parameters.iter().map(|name| (*name).to_owned()).collect() }
+    let parameters = parameters.iter().map(|name| (*name).to_owned()).collect();
+    Function { prototype: 1, parameters, returns_pointer: false }
 }
 
 #[test]
@@ -18,6 +19,8 @@ fn the_program_follows_the_argument() {
     let new = function(&["mnt_idmap", "inode", "dentry", "", "delegated_inode"]);
     assert_eq!(fitting(&new, "dentry").as_deref(), Some("dentry_2_5"));
     assert_eq!(fitting(&new, "path"), None);
+    let pointer = Function { returns_pointer: true, ..new };
+    assert_eq!(fitting(&pointer, "dentry").as_deref(), Some("dentry_2_5_pointer"));
 }
 
 #[test]

@@ -46,8 +46,8 @@ fn wait_until(condition: impl Fn() -> bool) {
 fn dropped(events: &mut Receiver<SensorEvent>) -> u64 {
     let mut total = 0;
     while let Ok(event) = events.try_recv() {
-        if let SensorEvent::Dropped { mount_events, .. } = event {
-            total += mount_events;
+        if let SensorEvent::MountEventsDropped(count) = event {
+            total += count;
         }
     }
     total
@@ -68,7 +68,7 @@ fn every_attach_and_detach_names_the_mount() {
     wait_until(|| told.lock().unwrap().len() == 2);
     let change = MountChange::Mounts(vec![UniqueMountId(id)]);
     assert_eq!(*told.lock().unwrap(), [change.clone(), change]);
-    running.unwrap().stop();
+    drop(running.unwrap());
     assert_eq!(dropped(&mut events), 0);
 }
 

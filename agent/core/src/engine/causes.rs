@@ -1,0 +1,106 @@
+//! What a volume depends on, as far as it is known: what other volumes may depend on as well.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::ToString as _;
+use alloc::vec::Vec;
+
+use crate::engine::Engine;
+use crate::engine::volume::Volume;
+use crate::fstype::FsClass;
+use crate::id::{SuperblockId, VolumeId};
+use crate::incident::{Cause, CauseKind, Daemon, Device};
+use crate::path::escape;
+use crate::remediation::plan::server_name;
+
+/// FUSE types whose source names a server as those of the kernel's network file systems do. Of the others it is a
+/// name that their daemon chose: two of one name need have nothing in common.
+const FUSE_WITH_SERVER: &[&str] =
+    &["fuse.ceph", "fuse.ceph-fuse", "fuse.curlftpfs", "fuse.davfs", "fuse.glusterfs", "fuse.sshfs"];
+
+/// What lies below the volumes, as the sensors say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Below {
+    devices: BTreeMap<SuperblockId, Vec<Device>>,
+    daemons: BTreeMap<SuperblockId, Daemon>,
+}
+
+impl Volume {
+    /// What it depends on, the most particular first.
+    pub(super) fn causes(&self, below: &Below) -> Vec<Cause> {
+        let superblock = self.shown.as_ref().map(|shown| shown.superblock);
+        let mut causes = Vec::new();
+        match self.class() {
+            FsClass::Block => causes.extend(superblock.map(|own| devices(own, below)).unwrap_or_default()),
+            FsClass::Fuse => {
+                causes.extend(superblock.map(|own| connection(own, below)));
+                if self.fstype().is_some_and(|fstype| FUSE_WITH_SERVER.contains(&fstype)) {
+                    causes.extend(self.servers());
+                }
+            }
+            FsClass::Network => causes.extend(self.servers()),
+            FsClass::Autofs | FsClass::Overlay | FsClass::Memory | FsClass::Pseudo | FsClass::Other => {}
+        }
+        causes
+    }
+
+    /// The server by its name, and by its address where the table tells it: it may have several names.
+    fn servers(&self) -> Vec<Cause> {
+        let name = self.source().and_then(server_name);
+        let address = self.shown.as_ref().and_then(|shown| shown.address.as_deref());
+        let mut causes: Vec<Cause> = [name, address].into_iter().flatten().map(server).collect();
+        causes.dedup();
+        causes
+    }
+}
+
+fn server(name: &[u8]) -> Cause {
+    Cause { kind: CauseKind::Server, name: escape(name).to_ascii_lowercase() }
+}
+
+/// Its own device, then those below it.
+fn devices(own: SuperblockId, below: &Below) -> Vec<Cause> {
+    let known = below.devices.get(&own).map(Vec::as_slice).unwrap_or_default();
+    let mut causes: Vec<Cause> = Vec::with_capacity(known.len().saturating_add(1));
+    if !known.iter().any(|device| device.number == own) {
+        causes.push(device(own, ""));
+    }
+    causes.extend(known.iter().map(|found| device(found.number, &found.name)));
+    causes
+}
+
+fn device(number: SuperblockId, name: &str) -> Cause {
+    let name = if name.is_empty() { number.to_string() } else { format!("{name} ({number})") };
+    Cause { kind: CauseKind::Device, name }
+}
+
+/// The process that serves it; where that is not known, the connection, whose number is the superblock's.
+fn connection(own: SuperblockId, below: &Below) -> Cause {
+    let name = match below.daemons.get(&own) {
+        Some(Daemon { pid, comm }) if comm.is_empty() => format!("process {pid}"),
+        Some(Daemon { pid, comm }) => format!("{comm} (process {pid})"),
+        None => format!("connection {}", own.minor),
+    };
+    Cause { kind: CauseKind::Daemon, name }
+}
+
+impl Engine {
+    /// Takes which devices lie below which superblocks.
+    pub(super) fn take_devices(&mut self, devices: BTreeMap<SuperblockId, Vec<Device>>) {
+        self.below.devices = devices;
+        self.touch_sick();
+    }
+
+    /// Takes which processes serve which file systems.
+    pub(super) fn take_daemons(&mut self, daemons: BTreeMap<SuperblockId, Daemon>) {
+        let shown = &self.by_superblock;
+        self.below.daemons.retain(|superblock, _| shown.contains_key(superblock));
+        self.below.daemons.extend(daemons);
+        self.touch_sick();
+    }
+
+    fn touch_sick(&mut self) {
+        let sick: Vec<VolumeId> = self.incidents.sick().cloned().collect();
+        self.touched.extend(sick);
+    }
+}

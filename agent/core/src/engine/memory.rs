@@ -1,0 +1,234 @@
+//! What the store keeps of the volumes, and what of it counts after a restart.
+//!
+//! The store is told when something changes that must outlive the agent: falls and recoveries, attempts, losses,
+//! another mount. A look that finds what the last one found changes none of it, and neither does a suspicion.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::engine::judging::FALLS;
+use crate::engine::volume::Volume;
+use crate::engine::{Engine, Output};
+use crate::health::rules::Test;
+use crate::id::{MountId, SuperblockId, VolumeId};
+use crate::memory::{Memory, MountMemory, Trouble};
+use crate::policy::Thresholds;
+use crate::time::Monotonic;
+use crate::topology::Mount;
+use crate::verdict::{HealthState, Reason, Verdict};
+
+/// How long after the first table the memory of a volume is kept that is not there: at the start of a node, mounts
+/// come after the agent.
+const UNCLAIMED: Duration = Duration::from_secs(600);
+/// Stands before what an earlier run has said.
+const BEFORE: &str = "as known before the agent started, not looked at since: ";
+
+/// What a memory differs in, without its texts: compared after every turn that concerns the volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    trouble: Option<(HealthState, Option<Reason>, Monotonic)>,
+    falls: (usize, Option<Monotonic>),
+    attempts: (usize, Option<Monotonic>),
+    budget: (u32, Option<Monotonic>, Option<Monotonic>),
+    was_readable: bool,
+    mount: Option<MountMark>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct MountMark {
+    ids: (SuperblockId, MountId, Option<u64>),
+    flags: (bool, bool),
+    shutdown: Option<Monotonic>,
+    loss: Option<(Monotonic, Option<Monotonic>)>,
+}
+
+impl MountMark {
+    fn of(mount: &MountMemory) -> Self {
+        let told = |loss: &crate::health::loss::Loss| loss.acknowledged.as_ref().map(|told| told.at);
+        Self {
+            ids: (mount.superblock, mount.mount_id, mount.unique),
+            flags: (mount.was_rw, mount.storage_errors),
+            shutdown: mount.shutdown,
+            loss: mount.loss.as_ref().map(|loss| (loss.at, told(loss))),
+        }
+    }
+}
+
+const fn is_trouble(state: HealthState) -> bool {
+    state.is_sick() || matches!(state, HealthState::Probation)
+}
+
+impl Volume {
+    /// What a memory of this moment would differ in from others.
+    pub(super) fn mark(&self) -> Mark {
+        let condition = &self.condition;
+        let (failed, ended) = self.budget.record();
+        Mark {
+            trouble: is_trouble(condition.state).then_some((
+                condition.state,
+                condition.reason,
+                condition.since,
+            )),
+            falls: (self.falls.len(), self.falls.last().copied()),
+            attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
+            budget: (failed, ended, self.budget.not_before()),
+            was_readable: self.evidence.was_readable,
+            mount: self.mount_memory().as_ref().map(MountMark::of),
+        }
+    }
+
+    /// Of the mount that is there; before the first table, of the one that was.
+    fn mount_memory(&self) -> Option<MountMemory> {
+        let Some(shown) = &self.shown else { return self.recalled_mount.clone() };
+        let evidence = &self.evidence;
+        Some(MountMemory {
+            superblock: shown.superblock,
+            mount_id: shown.mount_id,
+            unique: shown.unique(),
+            since: evidence.since,
+            was_rw: evidence.table.was_rw,
+            storage_errors: evidence.table.ro && self.readonly_by_storage(),
+            shutdown: evidence.shutdown,
+            loss: evidence.lost.clone(),
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        let condition = &self.condition;
+        let by_rule = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ErrorsSustained(_)));
+        let message = condition.message.strip_prefix(BEFORE).unwrap_or(&condition.message);
+        let trouble = condition.reason.filter(|_| is_trouble(condition.state)).map(|reason| Trouble {
+            state: condition.state,
+            reason,
+            since: condition.since,
+            since_wall: condition.since_wall,
+            by_errors: by_rule || self.errors_until.is_some(),
+            message: String::from(message),
+        });
+        let (failed, ended) = self.budget.record();
+        Memory {
+            volume: self.id.clone(),
+            mountpoint: self.mountpoint.clone(),
+            trouble,
+            falls: self.falls.clone(),
+            attempts: self.budget.attempts().to_vec(),
+            failed,
+            ended,
+            not_before: self.budget.not_before(),
+            was_readable: self.evidence.was_readable,
+            mount: self.mount_memory(),
+        }
+    }
+
+    /// Takes what an earlier run knew. Sick stays sick until a look decides; what was in order is looked at.
+    pub(super) fn recall(&mut self, memory: Memory, thresholds: &Thresholds, now: Monotonic) {
+        if memory.mountpoint != self.mountpoint {
+            return;
+        }
+        let allowed = self.spec.as_ref().map_or(0, |spec| spec.repair.max_attempts);
+        self.budget.recall(&memory, allowed);
+        let surplus = memory.falls.len().saturating_sub(FALLS);
+        self.falls = memory.falls.into_iter().skip(surplus).map(|at| at.min(now)).collect();
+        self.evidence.was_readable = memory.was_readable;
+        self.recalled_mount = memory.mount;
+        match memory.trouble {
+            Some(trouble) => self.recall_trouble(trouble, thresholds, now),
+            None if memory.was_readable => {
+                self.condition.is_recalled = true;
+                self.condition.message = format!("{BEFORE}it could be read");
+            }
+            None => {}
+        }
+        self.stored = Some(self.mark());
+    }
+
+    fn recall_trouble(&mut self, trouble: Trouble, thresholds: &Thresholds, now: Monotonic) {
+        let state = match trouble.state {
+            // Its plan ended with the agent.
+            HealthState::Degraded | HealthState::Recovering => HealthState::Degraded,
+            HealthState::Probation => HealthState::Probation,
+            HealthState::Quarantined => HealthState::Quarantined,
+            HealthState::Unknown | HealthState::Healthy | HealthState::Suspect => return,
+        };
+        self.condition.state = state;
+        self.condition.reason = Some(trouble.reason);
+        self.condition.since = trouble.since.min(now);
+        self.condition.since_wall = trouble.since_wall;
+        self.condition.is_recalled = true;
+        self.condition.message = format!("{BEFORE}{}", trouble.message);
+        self.sick_since = self.condition.since;
+        self.settle_from = now;
+        self.errors_until = (trouble.by_errors && state.is_sick()).then(|| now + thresholds.evidence_window);
+    }
+
+    /// Whether errors from before the start, which a good look does not answer, keep the volume what it is.
+    pub(super) fn is_kept_by_old_errors(&mut self, verdict: Verdict, now: Monotonic) -> bool {
+        self.errors_until = self.errors_until.filter(|until| *until > now && self.condition.is_recalled);
+        self.errors_until.is_some() && matches!(verdict, Verdict::Healthy | Verdict::Suspect(_))
+    }
+
+    /// The first mount that the table shows: what was known of it counts if it is that very one.
+    pub(super) fn recall_mount(&mut self, mount: &Mount, now: Monotonic) {
+        // The failures of an earlier run are not forgotten: the first bad look confirms them.
+        if self.condition.is_recalled && self.condition.state.is_sick() {
+            self.evidence.failures = self.watch.failures.max(1).saturating_sub(1);
+        }
+        let Some(known) = self.recalled_mount.take() else { return };
+        let is_other = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
+        if is_other || known.superblock != mount.superblock || known.mount_id != mount.id {
+            return;
+        }
+        self.evidence.since = known.since.min(self.evidence.since);
+        self.evidence.table.was_rw = known.was_rw;
+        if known.storage_errors {
+            self.evidence.readonly_cause.storage_failed(now);
+        }
+        self.evidence.shutdown = known.shutdown;
+        self.evidence.lost = known.loss;
+    }
+}
+
+impl Engine {
+    /// Takes what an earlier run knew. Volumes that are found later take theirs when they are.
+    pub(super) fn take_remembered(&mut self, memories: Vec<Memory>, now: Monotonic) {
+        for memory in memories {
+            match self.volumes.get_mut(&memory.volume).filter(|volume| volume.generation.0 == 0) {
+                Some(volume) => {
+                    volume.recall(memory, &self.policy.thresholds, now);
+                    let id = volume.id.clone();
+                    self.touched.insert(id);
+                }
+                None => drop(self.remembered.insert(memory.volume.clone(), memory)),
+            }
+        }
+    }
+
+    /// What nobody has claimed for long is forgotten.
+    pub(super) fn forget_unclaimed(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
+        if self.remembered.is_empty() || self.table.is_none() {
+            return;
+        }
+        let until = *self.remembered_until.get_or_insert(now + UNCLAIMED);
+        if until > now {
+            return;
+        }
+        for (id, _) in core::mem::take(&mut self.remembered) {
+            if !self.volumes.contains_key(&id) {
+                outputs.push(Output::Forget(id));
+            }
+        }
+    }
+
+    /// Tells the store what must outlive the agent, if that changed.
+    pub(super) fn remember(&mut self, id: &VolumeId, outputs: &mut Vec<Output>) {
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        let mark = volume.mark();
+        if volume.stored.as_ref() == Some(&mark) {
+            return;
+        }
+        volume.stored = Some(mark);
+        outputs.push(Output::Remember(volume.memory()));
+    }
+}

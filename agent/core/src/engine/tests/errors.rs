@@ -1,0 +1,181 @@
+//! Errors that others met: whose they are, who is named for them, and what data that was lost means.
+
+use alloc::vec;
+
+use super::world::{Answer, World, device, millis, seconds, spec};
+use crate::engine::Input;
+use crate::errno::Errno;
+use crate::observation::{KernelErrors, Op, ProbeOk, ProbeResult, Source, Task};
+use crate::topology::Options;
+use crate::verdict::HealthState::{Degraded, Healthy, Suspect};
+use crate::verdict::{Advice, Reason};
+use crate::volume::Mode;
+
+fn nfs(name: &str) -> crate::volume::VolumeSpec {
+    spec(name, "nfs4", &alloc::format!("filer:/{name}"), Mode::Observe)
+}
+
+#[test]
+fn errors_go_to_the_volume_with_that_root() {
+    let mut world = World::new(vec![nfs("a"), nfs("b")]);
+    world.replace("/mnt/b", 10);
+    world.mounts[2].id.0 = 55;
+    let with_root = |root_inode| {
+        Answer::Now(ProbeResult::Ok(ProbeOk {
+            root_inode,
+            read_data: true,
+            wrote_data: false,
+            ..ProbeOk::default()
+        }))
+    };
+    world.answer("a", with_root(2));
+    world.answer("b", Answer::Never);
+    world.table();
+    world.run(millis(50));
+    world.hint(10, Some(2), 5, Op::Read);
+    let totals = |world: &World, name| world.status(name).errors.values().sum::<u64>();
+    assert_eq!((totals(&world, "a"), totals(&world, "b")), (1, 0));
+    world.hint(10, Some(77), 5, Op::Read);
+    assert_eq!((totals(&world, "a"), totals(&world, "b")), (1, 1), "whose root is not known yet");
+    world.hint(10, None, 5, Op::Read);
+    world.hint(10, Some(0), 5, Op::Read);
+    assert_eq!((totals(&world, "a"), totals(&world, "b")), (3, 3));
+    world.hint(99, None, 5, Op::Read);
+    assert_eq!((totals(&world, "a"), totals(&world, "b")), (3, 3), "nobody's");
+}
+
+#[test]
+fn who_met_errors_is_kept_newest_first() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    for pid in 0..20 {
+        let task = Task { tid: pid, pid, comm: "tar".into(), cgroup: 0, mnt_ns: 0 };
+        let errors = KernelErrors {
+            source: Source::Fanotify,
+            superblock: device(10),
+            root_inode: None,
+            errno: Errno(4242),
+            op: Op::Other,
+            count: 2,
+            at: world.now,
+            task: Some(task),
+        };
+        world.feed(Input::Kernel(errors));
+    }
+    let status = world.status("a");
+    assert_eq!(status.culprits.len(), 8);
+    assert_eq!(status.culprits[0].3.pid, 19);
+    assert_eq!(status.errors.get(&(Errno(4242), Op::Other, Source::Fanotify)), Some(&40));
+}
+
+#[test]
+fn errors_outside_the_table_keep_their_number_up_to_a_bound() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    for errno in 4000..4100 {
+        world.hint(10, None, errno, Op::Read);
+        world.hint(10, None, errno, Op::Read);
+    }
+    let errors = world.status("a").errors;
+    assert_eq!(errors.get(&(Errno(4000), Op::Read, Source::Bpf)), Some(&2));
+    assert_eq!(errors.get(&(Errno::OTHER, Op::Read, Source::Bpf)), Some(&(2 * (100 - 16))));
+    assert_eq!(errors.len(), 17);
+}
+
+/// A program meets an error on a read.
+fn met(world: &mut World, comm: &str, errno: u16) {
+    met_on(world, comm, errno, Op::Read);
+}
+
+fn met_on(world: &mut World, comm: &str, errno: u16, op: Op) {
+    let errors = KernelErrors {
+        source: Source::Bpf,
+        superblock: device(10),
+        root_inode: None,
+        errno: Errno(errno),
+        op,
+        count: 1,
+        at: world.now,
+        task: Some(Task { tid: 7, pid: 7, comm: comm.into(), cgroup: 0, mnt_ns: 0 }),
+    };
+    world.feed(Input::Kernel(errors));
+}
+
+#[test]
+fn the_sentence_names_who_met_the_error_that_decided() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    let only_attributes = ProbeOk { root_inode: 2, ..ProbeOk::default() };
+    world.answer("a", Answer::Now(ProbeResult::Ok(only_attributes)));
+    world.run(seconds(12));
+    met(&mut world, "postgres", 5);
+    // Refused, and full: neither is what the verdict is about.
+    for _ in 0..9 {
+        met(&mut world, "backup", 13);
+    }
+    met(&mut world, "tar", 28);
+    assert_eq!(world.state("a"), (Suspect, Some(Reason::IoError)));
+    let status = world.status("a");
+    assert!(status.condition.message.starts_with("postgres (process 7) met EIO"), "{:?}", status.condition);
+    assert!(status.culprits.iter().all(|(.., task)| task.comm != "backup"), "refusals are no errors");
+    world.replace("/mnt/a", 30);
+    assert!(world.status("a").culprits.is_empty(), "they failed on the old mount");
+}
+
+#[test]
+fn who_opened_a_special_file_is_not_named_for_what_a_person_made_read_only() {
+    let mut world = World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+    met_on(&mut world, "tail", 6, Op::Open);
+    world.mounts[1].super_options = Options::parse(b"ro");
+    world.table();
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)));
+    let message = world.status("a").condition.message;
+    assert!(!message.contains("tail"), "{message}");
+    met(&mut world, "postgres", 5);
+    assert!(world.status("a").condition.message.starts_with("postgres (process 7) met EIO"));
+}
+
+#[test]
+fn lost_data_is_not_forgotten_until_another_mount() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.hint(10, None, 5, Op::Writeback);
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::WritebackLost)));
+    world.run(seconds(600));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::WritebackLost)));
+    world.replace("/mnt/a", 30);
+    world.run(seconds(5));
+    assert_eq!(world.state("a"), (Healthy, None));
+}
+
+#[test]
+fn data_lost_for_lack_of_space_is_told_and_is_no_fault_of_a_share() {
+    use crate::health::claims::{Claim, ClaimSource};
+    for errno in [28, 122] {
+        let mut world = World::healthy(vec![nfs("a")]);
+        world.hint(10, None, errno, Op::Writeback);
+        world.run(millis(10));
+        assert_eq!(world.state("a"), (Healthy, None), "{errno}");
+        let status = world.status("a");
+        assert!(status.condition.advice.contains(&Advice::Full));
+        assert!(status.claims.contains_key(&(Claim::LostForSpace, ClaimSource::Sensor(Source::Bpf))));
+        world.run(seconds(31));
+        let status = world.status("a");
+        assert!(status.condition.advice.is_empty());
+        assert_eq!(status.claims.len(), 1, "the data is still lost");
+        world.replace("/mnt/a", 30);
+        assert!(world.status("a").claims.is_empty());
+    }
+    // A file system that has a device of its own promised the room: the device has none.
+    let mut world = World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+    world.hint(10, None, 122, Op::Writeback);
+    assert_eq!(world.state("a"), (Healthy, None), "a quota is nobody's fault there either");
+    world.hint(10, None, 28, Op::Writeback);
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::WritebackLost)));
+}
+
+#[test]
+fn a_full_volume_gets_advice_for_a_while() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.hint(10, None, 28, Op::Write);
+    assert!(world.status("a").condition.advice.contains(&Advice::Full));
+    assert_eq!(world.state("a"), (Healthy, None));
+    world.run(seconds(31));
+    assert!(world.status("a").condition.advice.is_empty());
+}

@@ -1,0 +1,247 @@
+//! Volumes that fail together for one cause are told once.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::world::{Answer, World, device, fails, good, seconds, spec};
+use crate::engine::Input;
+use crate::id::VolumeId;
+use crate::incident::{CauseKind, Daemon, Device, Incident, Moment};
+use crate::observation::{Op, ProbeResult, ProbeStep};
+use crate::topology::Options;
+use crate::verdict::HealthState::Degraded;
+use crate::volume::{Mode, VolumeSpec};
+
+fn nfs(name: &str, server: &str) -> VolumeSpec {
+    spec(name, "nfs4", &format!("{server}:/{name}"), Mode::Observe)
+}
+
+fn names(incident: &Incident) -> Vec<&str> {
+    incident.members.iter().map(|member| member.volume.as_str()).collect()
+}
+
+fn only(world: &World) -> Incident {
+    let incidents = world.engine.incidents();
+    assert_eq!(incidents.len(), 1, "{incidents:?}");
+    incidents.into_iter().next().unwrap()
+}
+
+#[test]
+fn volumes_of_a_server_that_dies_are_one_incident_told_at_its_begin_and_at_its_end() {
+    let mut world = World::healthy(
+        ["a", "b", "c"].map(|name| nfs(name, "filer")).into_iter().chain([nfs("d", "other")]).collect(),
+    );
+    for name in ["a", "b", "c"] {
+        world.answer(name, Answer::Hangs);
+    }
+    world.run(seconds(60));
+    let incident = only(&world);
+    assert_eq!((incident.cause.kind, incident.cause.name.as_str()), (CauseKind::Server, "filer"));
+    assert_eq!(names(&incident).len(), 3);
+    assert_eq!(incident.ended, None);
+    assert_eq!(world.engine.incident_of(&VolumeId::new("a")).map(|found| found.id), Some(incident.id));
+    assert_eq!(world.engine.incident_of(&VolumeId::new("d")), None);
+    let told = world.told();
+    assert_eq!(told.len(), 1, "once");
+    assert_eq!(told[0].0, Moment::Began);
+    let falls: Vec<_> = world.transitions().into_iter().filter(|step| step.to == Degraded).collect();
+    assert_eq!(
+        falls.iter().filter(|fall| fall.incident == Some(incident.id)).count(),
+        2,
+        "all but the first"
+    );
+
+    for name in ["a", "b", "c"] {
+        world.answer(name, Answer::Now(good()));
+    }
+    for probe in 0..60 {
+        world.feed(Input::ProbeReturned(crate::id::ProbeId(probe)));
+    }
+    world.run(seconds(90));
+    let told = world.told();
+    assert_eq!(told.len(), 2);
+    let (moment, ended) = &told[1];
+    assert_eq!(*moment, Moment::Ended);
+    assert!(ended.ended.is_some_and(|at| at > ended.began));
+    assert!(ended.members.iter().all(|member| member.recovered.is_some()));
+    assert_eq!(world.engine.incident_of(&VolumeId::new("a")), None);
+    assert_eq!(only(&world), *ended, "it is shown for a while");
+}
+
+#[test]
+fn one_volume_is_no_incident_and_neither_are_two_of_different_servers() {
+    let mut world = World::healthy(vec![nfs("a", "filer"), nfs("b", "other")]);
+    world.answer("a", fails(116));
+    world.answer("b", fails(116));
+    world.run(seconds(60));
+    assert_eq!(world.state("b").0, Degraded);
+    assert_eq!(world.engine.incidents(), []);
+}
+
+#[test]
+fn volumes_that_fall_far_apart_are_none_and_a_later_one_joins_while_it_lasts() {
+    let mut world = World::healthy(["a", "b", "c", "d"].map(|name| nfs(name, "filer")).to_vec());
+    world.answer("a", fails(116));
+    world.run(seconds(400));
+    world.answer("b", fails(116));
+    world.run(seconds(20));
+    assert_eq!(world.state("b").0, Degraded);
+    assert_eq!(world.engine.incidents(), [], "a fell long before b");
+    world.answer("c", fails(116));
+    world.run(seconds(20));
+    assert_eq!(names(&only(&world)), ["b", "c"]);
+    world.run(seconds(1000));
+    world.answer("d", fails(116));
+    world.run(seconds(60));
+    assert_eq!(names(&only(&world)), ["b", "c", "d"]);
+    assert_eq!(world.told().len(), 1);
+}
+
+#[test]
+fn one_server_under_two_names_is_one_server_by_its_address() {
+    let mut world = World::new(vec![
+        nfs("a", "filer"),
+        nfs("b", "FILER.example"),
+        nfs("c", "filer"),
+        nfs("d", "10.0.0.7"),
+    ]);
+    for (mount, address) in
+        world.mounts.iter_mut().skip(1).zip(["10.0.0.7", "10.0.0.7", "10.0.0.8", "10.0.0.7"])
+    {
+        mount.super_options = Options::parse(format!("rw,vers=4.2,addr={address}").as_bytes());
+    }
+    world.table();
+    world.run(seconds(1));
+    for name in ["a", "b", "d"] {
+        world.answer(name, fails(116));
+    }
+    world.run(seconds(60));
+    let incident = only(&world);
+    assert_eq!((incident.cause.name.as_str(), incident.members.len()), ("10.0.0.7", 3));
+}
+
+#[test]
+fn what_somebody_unmounted_is_no_fault_of_the_server() {
+    let mut world = World::healthy(vec![nfs("a", "filer"), nfs("b", "filer")]);
+    world.unmount("/mnt/a");
+    world.unmount("/mnt/b");
+    world.run(seconds(60));
+    assert_eq!((world.state("a").0, world.state("b").0), (Degraded, Degraded));
+    assert_eq!(world.engine.incidents(), []);
+}
+
+#[test]
+fn volumes_of_one_daemon_are_one_incident_that_names_the_process() {
+    let fuse = |name: &str| spec(name, "fuse.s3fs", "s3fs", Mode::Observe);
+    let mut world = World::healthy(vec![fuse("a"), fuse("b"), fuse("c")]);
+    let daemon = |pid| Daemon { pid, comm: "s3fs".into() };
+    let daemons = [(device(10), daemon(70)), (device(11), daemon(70)), (device(12), daemon(71))];
+    world.feed(Input::Daemons(daemons.into()));
+    // It is gone when it is asked for.
+    world.feed(Input::Daemons([(device(12), daemon(71))].into()));
+    ["a", "b", "c"].into_iter().for_each(|name| world.answer(name, fails(107)));
+    world.run(seconds(30));
+    let incident = only(&world);
+    assert_eq!(incident.cause.kind, CauseKind::Daemon);
+    assert_eq!((incident.cause.name.as_str(), names(&incident)), ("s3fs (process 70)", vec!["a", "b"]));
+}
+
+#[test]
+fn a_source_that_names_no_server_groups_nothing() {
+    let juice = |name: &str| spec(name, "fuse.juicefs", &format!("JuiceFS:{name}"), Mode::Observe);
+    let mut world = World::healthy(vec![juice("a"), juice("b")]);
+    ["a", "b"].into_iter().for_each(|name| world.answer(name, fails(107)));
+    world.run(seconds(30));
+    assert_eq!(world.engine.incidents(), []);
+    let sshfs = |name: &str| spec(name, "fuse.sshfs", &format!("me@host:/{name}"), Mode::Observe);
+    let mut world = World::healthy(vec![sshfs("a"), sshfs("b")]);
+    ["a", "b"].into_iter().for_each(|name| world.answer(name, fails(107)));
+    world.run(seconds(30));
+    assert_eq!(only(&world).cause.name, "host");
+}
+
+#[test]
+fn volumes_above_one_disk_are_one_incident_also_when_that_is_learnt_later() {
+    let disk = |name: &str| spec(name, "ext4", &format!("/dev/mapper/{name}"), Mode::Observe);
+    for is_late in [false, true] {
+        let mut world = World::healthy(vec![disk("a"), disk("b"), disk("c")]);
+        let below = |minor: u32, name: &str| Device { number: device(minor), name: String::from(name) };
+        let devices = || {
+            Input::Devices(
+                [
+                    (device(10), vec![below(10, "dm-0"), below(803, "sda3"), below(800, "sda")]),
+                    (device(11), vec![below(11, "dm-1"), below(803, "sda3"), below(800, "sda")]),
+                    (device(12), vec![below(12, "dm-2"), below(816, "sdb")]),
+                ]
+                .into(),
+            )
+        };
+        if !is_late {
+            world.feed(devices());
+        }
+        let bad = ProbeResult::Failed { step: ProbeStep::Device, errno: crate::errno::Errno(5) };
+        for (name, minor) in [("a", 10), ("b", 11), ("c", 12)] {
+            world.answer(name, Answer::Now(bad.clone()));
+            world.hint(minor, None, 5, Op::Read);
+        }
+        world.run(seconds(30));
+        if is_late {
+            assert_eq!(world.engine.incidents(), []);
+            world.feed(devices());
+        }
+        let incident = only(&world);
+        assert_eq!(incident.cause.kind, CauseKind::Device);
+        assert_eq!((incident.cause.name.as_str(), incident.members.len()), ("sda3 (0:803)", 2));
+    }
+}
+
+#[test]
+fn an_incident_of_before_a_restart_is_shown_and_not_told_again() {
+    let mut world = World::healthy(vec![nfs("a", "filer"), nfs("b", "filer"), nfs("c", "filer")]);
+    world.answer("a", fails(116));
+    world.answer("b", fails(116));
+    world.run(seconds(60));
+    assert_eq!(world.told().len(), 1);
+    world.log.clear();
+    world.restart();
+    world.table();
+    world.run(seconds(60));
+    assert_eq!(names(&only(&world)).len(), 2);
+    assert_eq!(world.told(), []);
+    world.answer("a", Answer::Now(good()));
+    world.answer("b", Answer::Now(good()));
+    world.run(seconds(60));
+    let moments: Vec<Moment> = world.told().into_iter().map(|(moment, _)| moment).collect();
+    assert_eq!(moments, [Moment::Ended]);
+}
+
+#[test]
+fn a_volume_that_flaps_within_an_incident_does_not_end_it_and_is_listed_once() {
+    let mut world = World::healthy(vec![nfs("a", "filer"), nfs("b", "filer")]);
+    world.answer("a", fails(116));
+    world.answer("b", fails(116));
+    world.run(seconds(40));
+    world.answer("b", Answer::Now(good()));
+    world.run(seconds(40));
+    world.answer("b", fails(116));
+    world.run(seconds(40));
+    assert_eq!(names(&only(&world)).len(), 2);
+    assert!(only(&world).members.iter().all(|member| member.recovered.is_none()));
+    assert_eq!(world.told().len(), 1);
+}
+
+#[test]
+fn hundreds_of_volumes_of_one_server_are_one_incident_of_bounded_size() {
+    let specs = (0..300).map(|n| nfs(&format!("v{n:04}"), "filer")).collect();
+    let mut world = World::new(specs);
+    for n in 0..300 {
+        world.answer(&format!("v{n:04}"), fails(116));
+    }
+    world.feed(Input::MountTable(crate::topology::MountTable::new(world.mounts.clone())));
+    world.run(seconds(5));
+    let incident = only(&world);
+    assert_eq!((incident.members.len(), incident.size()), (Incident::MOST, 300));
+    assert_eq!(world.told().len(), 1);
+}

@@ -1,0 +1,130 @@
+//! What an errno says, by what stands behind the mount and by the step that met it.
+//!
+//! [`crate::errno`] has what a number says in general. Here is where that is wrong: one table, a row for each number
+//! and kind of file system, with the reason beside it.
+
+use crate::errno::{Errno, ErrnoClass};
+use crate::fstype::FsClass;
+use crate::observation::ProbeStep;
+
+/// One exception.
+#[derive(Clone, Copy, Debug)]
+pub struct Exception {
+    /// The number.
+    pub errno: Errno,
+    /// The file systems on which it says something else.
+    pub classes: &'static [FsClass],
+    /// What it says there.
+    pub says: ErrnoClass,
+}
+
+const BLOCK: &[FsClass] = &[FsClass::Block];
+const NETWORK: &[FsClass] = &[FsClass::Network];
+
+const fn on(classes: &'static [FsClass], errno: u16, says: ErrnoClass) -> Exception {
+    Exception { errno: Errno(errno), classes, says }
+}
+
+/// Every exception.
+pub const EXCEPTIONS: &[Exception] = &[
+    // A disk that does not answer in time. There is no server that could come back.
+    //
+    // kernel: `blk_errors`, block/blk-core.c: BLK_STS_TIMEOUT, since 4.13.
+    on(BLOCK, 110, ErrnoClass::IoError),
+    // The transport to a disk (iSCSI, nbd, multipath): the device is what is sick.
+    on(BLOCK, 107, ErrnoClass::IoError),
+    on(BLOCK, 108, ErrnoClass::IoError),
+    on(BLOCK, 112, ErrnoClass::IoError),
+    on(BLOCK, 113, ErrnoClass::IoError),
+    // A handle without its inode: damage, or somebody's old handle. No server has forgotten anything.
+    //
+    // kernel: `__ext4_iget`, fs/ext4/inode.c: ESTALE for a handle, EFSCORRUPTED (EUCLEAN) for a name; since 4.20.
+    on(BLOCK, 116, ErrnoClass::IoError),
+    // Files encrypted by fscrypt, opened without their key: whoever has no key is refused, all day.
+    //
+    // kernel: `fscrypt_file_open`, `fscrypt_prepare_lookup`, fs/crypto, since 4.2.
+    on(BLOCK, 126, ErrnoClass::Refused),
+    on(BLOCK, 127, ErrnoClass::Refused),
+    on(BLOCK, 128, ErrnoClass::Refused),
+    on(BLOCK, 129, ErrnoClass::Refused),
+    // The session with the server ended. Unlike a FUSE connection, which never comes back, the client makes a new one
+    // by itself: a server that is away, so patience first.
+    //
+    // kernel: `cifs_reconnect`, fs/smb/client/connect.c; `xprt_force_disconnect`, net/sunrpc/xprt.c.
+    on(NETWORK, 103, ErrnoClass::HostDown),
+    on(NETWORK, 107, ErrnoClass::HostDown),
+    on(NETWORK, 108, ErrnoClass::HostDown),
+];
+
+/// What an errno says on this kind of file system; `None` where it is not counted.
+#[must_use]
+pub fn class_of(errno: Errno, fs: FsClass) -> Option<ErrnoClass> {
+    let general = errno.class()?;
+    let exception = EXCEPTIONS.iter().find(|row| row.errno == errno && row.classes.contains(&fs));
+    Some(exception.map_or(general, |row| row.says))
+}
+
+/// What a failed step says.
+pub(super) enum Meaning {
+    /// A class of the table.
+    Class(ErrnoClass),
+    /// The agent could not look, for a reason of its own (memory, descriptors, a signal).
+    OwnTrouble,
+    /// The path does not lead there from where the agent stands.
+    NotReachable,
+    /// An errno that says nothing certain about the storage.
+    Uncertain,
+}
+
+pub(super) fn meaning(step: ProbeStep, errno: Errno, fs: FsClass) -> Meaning {
+    match (errno.0, step) {
+        // EINTR, EAGAIN, ENOMEM, ENFILE, EMFILE.
+        (4 | 11 | 12 | 23 | 24, _) => Meaning::OwnTrouble,
+        // ENOENT, ENOTDIR.
+        (2 | 20, ProbeStep::Identity | ProbeStep::Device) => Meaning::NotReachable,
+        // EPIPE, ECONNRESET: the other end hung up. Nobody's programs cause these on a file, so the kernel
+        // does not count them; a probe that meets one has met the fault.
+        (32 | 104, _) => Meaning::Class(ErrnoClass::Disconnected),
+        // ETIME, ENETDOWN, ENETUNREACH, ECONNREFUSED.
+        (62 | 100 | 101 | 111, _) => Meaning::Class(ErrnoClass::HostDown),
+        // ENODATA: a disk's answer for a sector that it cannot read, past the cache. Elsewhere it only says that an
+        // attribute is not there, so nobody counts it.
+        // kernel: `blk_errors`, block/blk-core.c: BLK_STS_MEDIUM, since 4.13.
+        (61, ProbeStep::Sentinel | ProbeStep::Device) => Meaning::Class(ErrnoClass::IoError),
+        // A device node that may not be opened says nothing about the file system.
+        (1 | 13, ProbeStep::Device) => Meaning::NotReachable,
+        _ => class_of(errno, fs).map_or(Meaning::Uncertain, Meaning::Class),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exception_says_something_else_and_no_case_has_two() {
+        for row in EXCEPTIONS {
+            assert_ne!(row.errno.class(), Some(row.says), "{:?}", row.errno);
+            assert!(row.errno.row().is_some());
+            for fs in row.classes {
+                let same = |other: &&Exception| other.errno == row.errno && other.classes.contains(fs);
+                assert_eq!(EXCEPTIONS.iter().filter(same).count(), 1, "{:?} {fs:?}", row.errno);
+            }
+        }
+    }
+
+    #[test]
+    fn one_errno_says_different_things_of_different_file_systems() {
+        use ErrnoClass::{Auth, Disconnected, HostDown, IoError, Refused, Stale};
+        let says = |errno| {
+            [FsClass::Fuse, FsClass::Network, FsClass::Block].map(|fs| class_of(Errno(errno), fs).unwrap())
+        };
+        assert_eq!(says(107), [Disconnected, HostDown, IoError], "ENOTCONN");
+        assert_eq!(says(103), [Disconnected, HostDown, Disconnected], "ECONNABORTED");
+        assert_eq!(says(116), [Stale, Stale, IoError], "ESTALE");
+        assert_eq!(says(110), [HostDown, HostDown, IoError], "ETIMEDOUT");
+        assert_eq!(says(126), [Auth, Auth, Refused], "ENOKEY");
+        assert_eq!(says(19), [IoError, IoError, IoError], "ENODEV");
+        assert_eq!(class_of(Errno(2), FsClass::Fuse), None);
+    }
+}

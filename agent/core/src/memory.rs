@@ -1,0 +1,76 @@
+//! What of a volume outlives the agent: enough that a restart neither forgets a trouble nor tells it twice.
+//!
+//! Nothing in it makes a volume healthy: what was in order before the restart is looked at like a new one. What was
+//! sick stays so until a look decides. What is about one mount counts only for that very mount.
+
+use alloc::{string::String, vec::Vec};
+use core::time::Duration;
+
+use crate::health::loss::Loss;
+use crate::id::{MountId, SuperblockId, VolumeId};
+use crate::path::BytePath;
+use crate::time::Monotonic;
+use crate::verdict::{HealthState, Reason};
+
+/// What is remembered of one volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// Which.
+    pub volume: VolumeId,
+    /// Where it was; a volume elsewhere is another one.
+    pub mountpoint: BytePath,
+    /// What was wrong, if anything was.
+    pub trouble: Option<Trouble>,
+    /// When it fell, within the flap window.
+    pub falls: Vec<Monotonic>,
+    /// Attempts at repair within the last hour.
+    pub attempts: Vec<Monotonic>,
+    /// Failed attempts since the last success.
+    pub failed: u32,
+    /// The end of the last attempt.
+    pub ended: Option<Monotonic>,
+    /// The next attempt is not before this time.
+    pub not_before: Option<Monotonic>,
+    /// Whether a look was ever allowed: a refusal is news after that, and advice before.
+    pub was_readable: bool,
+    /// What is known of the mount that was there; only of this boot.
+    pub mount: Option<MountMemory>,
+}
+
+/// A condition that was not over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trouble {
+    /// `Degraded`, `Recovering`, `Quarantined` or `Probation`; any other is no trouble.
+    pub state: HealthState,
+    /// Why.
+    pub reason: Reason,
+    /// Since when, as far as this boot goes back.
+    pub since: Monotonic,
+    /// Since when on the wall clock, where it began before this boot.
+    pub since_wall: Option<Duration>,
+    /// Whether errors decided that no look tries: then a good look does not end it at once.
+    pub by_errors: bool,
+    /// The sentence that was shown.
+    pub message: String,
+}
+
+/// What is known of one mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MountMemory {
+    /// Its superblock.
+    pub superblock: SuperblockId,
+    /// Its id in the table.
+    pub mount_id: MountId,
+    /// Its id that is never used again, where the table tells it.
+    pub unique: Option<u64>,
+    /// When it was first seen.
+    pub since: Monotonic,
+    /// It was writable once.
+    pub was_rw: bool,
+    /// Storage reported errors.
+    pub storage_errors: bool,
+    /// When the file system reported that it has shut down.
+    pub shutdown: Option<Monotonic>,
+    /// Data that was lost on it.
+    pub loss: Option<Loss>,
+}

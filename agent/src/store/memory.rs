@@ -1,0 +1,283 @@
+//! The shape on disk of what is known of one volume, and its conversion to and from the core.
+//!
+//! A moment is written twice: on the wall clock, and on the kernel's clock of that boot. During the same boot the
+//! second is exact, whatever the wall clock does meanwhile; after it only the first means anything.
+
+use std::time::Duration;
+
+use agent_core::errno::Errno;
+use agent_core::health::loss::{Acknowledgement, Actor, Loss};
+use agent_core::id::{MountId, SuperblockId, VolumeId};
+use agent_core::memory::{Memory, MountMemory, Trouble};
+use agent_core::secret::hide;
+use agent_core::time::Monotonic;
+use agent_core::verdict::{HealthState, Reason};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::record::{API_VERSION, Bytes};
+
+/// The kind of these files.
+pub(super) const KIND: &str = "VolumeMemory";
+/// A time ahead of us after another boot is a pause that was still to come, or a wall clock that was set back.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// This boot, and its clocks as they are now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Clocks {
+    pub(super) boot: Option<String>,
+    pub(super) now: Monotonic,
+    pub(super) wall: Duration,
+}
+
+/// One moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Moment {
+    /// Milliseconds since the epoch.
+    wall_ms: u64,
+    /// Nanoseconds since the boot during which it was written.
+    boot_ns: u64,
+}
+
+/// One file.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct File {
+    api_version: String,
+    kind: String,
+    pub(super) volume: String,
+    mountpoint: Bytes,
+    /// The boot during which it was written.
+    #[serde(default)]
+    boot: Option<String>,
+    #[serde(default)]
+    trouble: Option<FileTrouble>,
+    #[serde(default)]
+    falls: Vec<Moment>,
+    #[serde(default)]
+    attempts: Vec<Moment>,
+    #[serde(default)]
+    failed_attempts: u32,
+    #[serde(default)]
+    last_attempt: Option<Moment>,
+    #[serde(default)]
+    not_before: Option<Moment>,
+    #[serde(default)]
+    was_readable: bool,
+    #[serde(default)]
+    mount: Option<FileMount>,
+    /// What a newer agent wrote: it stays where it is.
+    #[serde(flatten)]
+    pub(super) other: Map<String, Value>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileTrouble {
+    state: String,
+    reason: String,
+    since: Moment,
+    /// It began before the boot during which it was written.
+    #[serde(default)]
+    before_boot: bool,
+    #[serde(default)]
+    by_errors: bool,
+    message: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileMount {
+    device: (u32, u32),
+    mount_id: u32,
+    #[serde(default)]
+    unique: Option<u64>,
+    since: Moment,
+    #[serde(default)]
+    was_writable: bool,
+    #[serde(default)]
+    storage_errors: bool,
+    #[serde(default)]
+    shutdown: Option<Moment>,
+    #[serde(default)]
+    loss: Option<FileLoss>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileLoss {
+    at: Moment,
+    errno: u16,
+    #[serde(default)]
+    acknowledged: Option<FileAcknowledgement>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileAcknowledgement {
+    at: Moment,
+    uid: u32,
+    pid: u32,
+    comm: String,
+}
+
+impl Clocks {
+    pub(super) fn of_now() -> Self {
+        let (now, wall) = (crate::sys::clock::now(), crate::sys::clock::wall());
+        Self { boot: super::record::current_boot(), now, wall }
+    }
+
+    /// A moment of this boot.
+    fn write(&self, at: Monotonic) -> Moment {
+        let wall = if at <= self.now {
+            self.wall.saturating_sub(self.now.since(at))
+        } else {
+            self.wall.saturating_add(at.since(self.now))
+        };
+        let boot_ns = u64::try_from(at.since_boot().as_nanos()).unwrap_or(u64::MAX);
+        Moment { wall_ms: millis(wall), boot_ns }
+    }
+
+    /// A moment as this boot sees it. What was before it was at its beginning.
+    fn read(&self, moment: Moment, is_same_boot: bool) -> Monotonic {
+        if is_same_boot {
+            return Monotonic::from_nanos(moment.boot_ns);
+        }
+        let then = Duration::from_millis(moment.wall_ms);
+        match self.wall.checked_sub(then) {
+            Some(ago) => self.now - ago,
+            None => self.now + then.saturating_sub(self.wall).min(LONGEST_PAUSE),
+        }
+    }
+
+    fn is_boot(&self, other: Option<&String>) -> bool {
+        self.boot.is_some() && self.boot.as_ref() == other
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl File {
+    /// The file for a memory, with what a newer agent had written into it.
+    pub(super) fn new(memory: &Memory, other: Map<String, Value>, clocks: &Clocks) -> Self {
+        let all = |times: &[Monotonic]| times.iter().map(|at| clocks.write(*at)).collect();
+        Self {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            volume: memory.volume.as_str().to_owned(),
+            mountpoint: Bytes::from(&memory.mountpoint),
+            boot: clocks.boot.clone(),
+            trouble: memory.trouble.as_ref().map(|trouble| FileTrouble::new(trouble, clocks)),
+            falls: all(&memory.falls),
+            attempts: all(&memory.attempts),
+            failed_attempts: memory.failed,
+            last_attempt: memory.ended.map(|at| clocks.write(at)),
+            not_before: memory.not_before.map(|at| clocks.write(at)),
+            was_readable: memory.was_readable,
+            mount: memory.mount.as_ref().map(|mount| FileMount::new(mount, clocks)),
+            other,
+        }
+    }
+
+    /// What it says, as far as it counts now. Device numbers and mount ids mean nothing after their boot.
+    pub(super) fn into_memory(self, clocks: &Clocks) -> Memory {
+        let same = clocks.is_boot(self.boot.as_ref());
+        let all = |times: Vec<Moment>| {
+            let mut times: Vec<Monotonic> =
+                times.into_iter().map(|at| clocks.read(at, same).min(clocks.now)).collect();
+            times.sort();
+            times
+        };
+        Memory {
+            volume: VolumeId::new(self.volume),
+            mountpoint: self.mountpoint.into(),
+            trouble: self.trouble.and_then(|trouble| trouble.into_trouble(clocks, same)),
+            falls: all(self.falls),
+            attempts: all(self.attempts),
+            failed: self.failed_attempts,
+            ended: self.last_attempt.map(|at| clocks.read(at, same).min(clocks.now)),
+            not_before: self.not_before.map(|at| clocks.read(at, same)),
+            was_readable: self.was_readable,
+            mount: self.mount.filter(|_| same).map(|mount| mount.into_mount(clocks)),
+        }
+    }
+}
+
+impl FileTrouble {
+    fn new(trouble: &Trouble, clocks: &Clocks) -> Self {
+        let mut since = clocks.write(trouble.since);
+        if let Some(wall) = trouble.since_wall {
+            since.wall_ms = millis(wall);
+        }
+        Self {
+            state: trouble.state.label().to_owned(),
+            reason: trouble.reason.label().to_owned(),
+            since,
+            before_boot: trouble.since_wall.is_some(),
+            by_errors: trouble.by_errors,
+            message: hide(&trouble.message),
+        }
+    }
+
+    /// A word of a newer agent is no trouble that this one knows.
+    fn into_trouble(self, clocks: &Clocks, same: bool) -> Option<Trouble> {
+        let is_older = self.before_boot || !same;
+        Some(Trouble {
+            state: HealthState::ALL.into_iter().find(|state| state.label() == self.state)?,
+            reason: Reason::ALL.into_iter().find(|reason| reason.label() == self.reason)?,
+            since: clocks.read(self.since, same).min(clocks.now),
+            since_wall: is_older.then(|| Duration::from_millis(self.since.wall_ms)),
+            by_errors: self.by_errors,
+            message: self.message,
+        })
+    }
+}
+
+impl FileMount {
+    fn new(mount: &MountMemory, clocks: &Clocks) -> Self {
+        Self {
+            device: (mount.superblock.major, mount.superblock.minor),
+            mount_id: mount.mount_id.0,
+            unique: mount.unique,
+            since: clocks.write(mount.since),
+            was_writable: mount.was_rw,
+            storage_errors: mount.storage_errors,
+            shutdown: mount.shutdown.map(|at| clocks.write(at)),
+            loss: mount.loss.as_ref().map(|loss| FileLoss {
+                at: clocks.write(loss.at),
+                errno: loss.errno.0,
+                acknowledged: loss.acknowledged.as_ref().map(|told| FileAcknowledgement {
+                    at: clocks.write(told.at),
+                    uid: told.by.uid,
+                    pid: told.by.pid,
+                    comm: told.by.comm.clone(),
+                }),
+            }),
+        }
+    }
+
+    fn into_mount(self, clocks: &Clocks) -> MountMemory {
+        let read = |at| clocks.read(at, true);
+        let (major, minor) = self.device;
+        MountMemory {
+            superblock: SuperblockId { major, minor },
+            mount_id: MountId(self.mount_id),
+            unique: self.unique,
+            since: read(self.since),
+            was_rw: self.was_writable,
+            storage_errors: self.storage_errors,
+            shutdown: self.shutdown.map(read),
+            loss: self.loss.map(|loss| Loss {
+                at: read(loss.at),
+                errno: Errno(loss.errno),
+                acknowledged: loss.acknowledged.map(|told| Acknowledgement {
+                    at: read(told.at),
+                    by: Actor { uid: told.uid, pid: told.pid, comm: told.comm },
+                }),
+            }),
+        }
+    }
+}
