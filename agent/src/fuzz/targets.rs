@@ -7,6 +7,7 @@ use agent_core::glob::{Glob, Kind};
 use agent_core::id::SuperblockId;
 use agent_core::remediation::Outcome;
 use agent_core::{path, secret};
+use bytes::BytesMut;
 
 use super::{Memory, Target, seeds, tables};
 use crate::config::{Config, Environment, Sources};
@@ -290,7 +291,7 @@ fn journal_lines(input: &[u8]) {
 
 /// Frames, and what is in them: a message is the only one that its bytes mean.
 fn probe_messages(input: &[u8]) {
-    let mut received = input.to_vec();
+    let mut received = BytesMut::from(input);
     while let Ok(Some(body)) = protocol::take_body(&mut received) {
         one_message(&body);
         if received.len() + protocol::HEADER > input.len() {

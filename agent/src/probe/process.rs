@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use agent_core::observation::ProbeStep;
+use bytes::BytesMut;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -56,7 +57,7 @@ pub(super) struct Worker {
     /// One byte: the step that the worker is in. Shared memory, so reading it never waits.
     progress: File,
     /// What has been received and is not a whole message yet.
-    received: Vec<u8>,
+    received: BytesMut,
 }
 
 impl Worker {
@@ -90,7 +91,7 @@ impl Worker {
             command.arg("--namespace").arg(namespace);
         }
         let child = command.spawn()?;
-        Ok(Self { child, socket: UnixStream::from_std(ours)?, progress, received: Vec::new() })
+        Ok(Self { child, socket: UnixStream::from_std(ours)?, progress, received: BytesMut::new() })
     }
 
     /// Waits until it is ready.

@@ -39,6 +39,7 @@ pub(super) struct Mark {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct MountMark {
     ids: (SuperblockId, MountId, Option<u64>),
+    since: Monotonic,
     flags: (bool, bool),
     shutdown: Option<Monotonic>,
     loss: Option<(Monotonic, Option<Monotonic>)>,
@@ -49,6 +50,7 @@ impl MountMark {
         let told = |loss: &crate::health::loss::Loss| loss.acknowledged.as_ref().map(|told| told.at);
         Self {
             ids: (mount.superblock, mount.mount_id, mount.unique),
+            since: mount.since,
             flags: (mount.was_rw, mount.storage_errors),
             shutdown: mount.shutdown,
             loss: mount.loss.as_ref().map(|loss| (loss.at, told(loss))),
@@ -95,7 +97,8 @@ impl Volume {
         })
     }
 
-    fn memory(&self) -> Memory {
+    /// What of it outlives the agent.
+    pub(super) fn memory(&self) -> Memory {
         let condition = &self.condition;
         let by_rule = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ErrorsSustained(_)));
         let message = condition.message.strip_prefix(BEFORE).unwrap_or(&condition.message);

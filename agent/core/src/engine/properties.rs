@@ -23,6 +23,7 @@ use crate::verdict::HealthState;
 use crate::volume::{Mode, VolumeSpec};
 
 mod histories;
+mod kept;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
