@@ -22,7 +22,7 @@ use agent_core::remediation::{Outcome, Plan};
 use tokio::sync::oneshot;
 
 pub(crate) mod journal;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod record;
 pub(crate) mod shelf;
 mod writer;

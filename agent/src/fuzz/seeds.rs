@@ -233,6 +233,54 @@ pub(super) fn journal() -> Vec<Vec<u8>> {
     ])
 }
 
+pub(super) const VOLUME_FILE_WORDS: &[&[u8]] = &[
+    b"\"apiVersion\": \"mountie/v1\"",
+    b"\"kind\": \"VolumeMemory\"",
+    b"\"boot\": \"one\"",
+    b"\"boot\": \"two\"",
+    b"\"state\": \"probation\"",
+    b"\"reason\": \"writeback_lost\"",
+    b"\"beforeBoot\": true",
+    b"{\"wallMs\": 1, \"bootNs\": 2}",
+    b"\"loss\": ",
+    b"\"newer\": [1]",
+    b"18446744073709551615",
+    b"null",
+    b",",
+    b"[",
+    b"]",
+];
+
+const VOLUME_FILE: &str = r#"{"apiVersion": "mountie/v1", "kind": "VolumeMemory", "volume": "models",
+"mountpoint": "/mnt/models", "boot": "one", "trouble": {"state": "quarantined", "reason": "stale",
+"since": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "beforeBoot": false, "byErrors": true,
+"message": "tried -o password=Zx9"}, "attempts": [{"wallMs": 1699999990000, "bootNs": 4990000000000}],
+"failedAttempts": 3, "lastAttempt": {"wallMs": 1699999990000, "bootNs": 4990000000000},
+"notBefore": {"wallMs": 1700000090000, "bootNs": 5090000000000}, "wasReadable": true, "mount": {"device": [0, 46],
+"mountId": 31, "unique": 4294967297, "since": {"wallMs": 1699999000000, "bootNs": 4000000000000},
+"wasWritable": true, "storageErrors": true, "shutdown": {"wallMs": 1699999990000, "bootNs": 4990000000000},
+"loss": {"at": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "errno": 5, "acknowledged":
+{"at": {"wallMs": 1699999991000, "bootNs": 4991000000000}, "uid": 0, "pid": 42, "comm": "mountie"}}},
+"newer": {"x": [1, null]}, "falls": []}"#;
+
+pub(super) fn volume_files() -> Vec<Vec<u8>> {
+    let moment = r#"{"wallMs": 1699999990000, "bootNs": 4990000000000}"#;
+    owned(&[
+        VOLUME_FILE,
+        &VOLUME_FILE.replace("\"boot\": \"one\"", "\"boot\": null").replace("[]}", &format!("[{moment}]}}")),
+        &VOLUME_FILE.replace("\"/mnt/models\"", "[47, 233]").replace("mountie/v1", "mountie/v2"),
+        "{\"apiVersion\": \"mountie/v1\", \"kind\": \"VolumeMemory\", \"volume\": \"\", \"mountpoint\": []}",
+    ])
+}
+
+/// One volume that fell very often.
+pub(super) fn grown_volume_file(piece: &[u8], copies: usize) -> Vec<u8> {
+    let text = String::from_utf8_lossy(piece);
+    let moments: Vec<String> =
+        (0..copies * 8).map(|number| format!("{{\"wallMs\": {number}, \"bootNs\": {number}}}")).collect();
+    text.replacen("\"falls\": []", &format!("\"falls\": [{}]", moments.join(",")), 1).into_bytes()
+}
+
 pub(super) fn probe_messages() -> Vec<Vec<u8>> {
     let superblock = SuperblockId { major: 0, minor: 46 };
     let request = |sentinel| Request {

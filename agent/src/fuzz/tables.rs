@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use agent_core::discovery::{Presence, discover};
 use agent_core::engine::{Engine, Input, Output};
 use agent_core::id::{PlanId, VolumeId};
+use agent_core::memory::Memory;
 use agent_core::path::BytePath;
 use agent_core::policy::Policy;
 use agent_core::time::Monotonic;
@@ -36,6 +37,23 @@ pub(super) fn mount_table(input: &[u8]) {
     let known = engine.volumes().len();
     // What the half lost may be remembered beside what the whole brought back at other paths.
     assert!(known <= 2 * whole.mounts().len() + 2, "{known} volumes");
+}
+
+/// What an earlier run knew of a volume, whatever it is: it harms neither the engine nor the volume's future.
+pub(super) fn remembered(memory: Memory, now: Monotonic) {
+    let policy = Policy { volumes: vec![spec("models", "/mnt/models")], ..Policy::default() };
+    let mut engine = Engine::new(policy, PlanId(1));
+    check_outputs(&engine.handle(now, Input::Remembered(vec![memory])));
+    let table = b"31 22 0:46 / /mnt/models rw - nfs4 filer1:/export/models rw\n";
+    check_outputs(&engine.handle(now, Input::MountTable(MountTable::new(parse_table(table).mounts))));
+    let mut now = now;
+    for _ in 0..4 {
+        let Some(next) = engine.next_deadline() else { break };
+        assert!(next > now, "it asks for a time that was");
+        now = next;
+        check_outputs(&engine.handle(now, Input::Deadline));
+    }
+    assert_eq!(engine.volumes().len(), 1);
 }
 
 fn spec(name: &str, mountpoint: &str) -> VolumeSpec {

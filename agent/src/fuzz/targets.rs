@@ -1,11 +1,14 @@
 //! The table of targets, and what each of them demands of its decoder beyond not failing.
 
+use std::time::Duration;
+
 use agent_common::decode as records;
 use agent_common::key::CounterKey;
 use agent_core::errno::Errno;
 use agent_core::glob::{Glob, Kind};
 use agent_core::id::SuperblockId;
 use agent_core::remediation::Outcome;
+use agent_core::time::Monotonic;
 use agent_core::{path, secret};
 use bytes::BytesMut;
 
@@ -17,7 +20,8 @@ use crate::remediation::wire;
 use crate::sensor::census::{procfs, wire as census};
 use crate::sensor::ebpf::decode as observations;
 use crate::sensor::fanotify::{decode as fanotify, mark};
-use crate::store::journal;
+use crate::store::memory::{Clocks, File};
+use crate::store::{journal, shelf};
 use crate::sys::mountinfo::lines::Lines;
 use crate::sys::{mountinfo, statmount};
 
@@ -113,6 +117,14 @@ pub const TARGETS: &[Target] = &[
         words: seeds::JOURNAL_WORDS,
         memory: Memory { per_byte: 100, fixed: 16 << 10 },
         grow: repeated,
+    },
+    Target {
+        name: "volume_file",
+        feed: volume_file,
+        seeds: seeds::volume_files,
+        words: seeds::VOLUME_FILE_WORDS,
+        memory: Memory { per_byte: 200, fixed: 64 << 10 },
+        grow: seeds::grown_volume_file,
     },
     Target {
         name: "probe_protocol",
@@ -286,6 +298,30 @@ fn journal_lines(input: &[u8]) {
                 let _ = record.into_unfinished();
             }
         }
+    }
+}
+
+/// What is known of a volume: during the boot that wrote it and during another, what is written again is read again,
+/// and the engine takes it.
+fn volume_file(input: &[u8]) {
+    let Ok(file) = shelf::parse(input) else { return };
+    for boot in ["one", "two"] {
+        let clocks = Clocks {
+            boot: Some(boot.to_owned()),
+            now: Monotonic::from_nanos(5_000_000_000_000),
+            wall: Duration::from_secs(1_700_000_000),
+        };
+        let other = file.other.clone();
+        let mut memory = file.clone().into_memory(&clocks);
+        assert!(memory.falls.is_sorted() && memory.falls.last().is_none_or(|last| *last <= clocks.now));
+        let written = serde_json::to_vec(&File::new(&memory, other.clone(), &clocks)).unwrap_or_default();
+        let again = shelf::parse(&written).ok();
+        assert_eq!(again.as_ref().map(|again| &again.other), Some(&other), "what is newer stays");
+        if let Some(trouble) = &mut memory.trouble {
+            trouble.message = secret::hide(&trouble.message);
+        }
+        assert_eq!(again.map(|again| again.into_memory(&clocks)), Some(memory.clone()));
+        tables::remembered(memory, clocks.now);
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::process::{Child, Command};
 
 use super::Settings;
 use super::protocol::{Malformed, Reply, Request, frame, step_from_byte, take_body};
+use crate::sys::environment;
 
 /// A worker that is not ready by then never will be. Generous: it only has to start, on a busy node.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -75,10 +76,10 @@ impl Worker {
         let progress = File::from(memfd_create(c"mountie-probe-step", MemfdFlags::CLOEXEC)?);
         progress.write_all_at(&[0], 0)?;
         let mut command = Command::new(&settings.exe);
+        environment::clear(command.as_std_mut());
         command
             .arg0("mountie")
             .args(["worker", "--parent", &std::process::id().to_string()])
-            .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("LANG", "C")
             .stdin(Stdio::from(OwnedFd::from(theirs)))

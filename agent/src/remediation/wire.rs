@@ -281,35 +281,4 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_survives_the_wire() {
-        let outcomes = REFUSALS.into_iter().map(Outcome::Refused).chain([
-            Outcome::Changed,
-            Outcome::AlreadySo,
-            Outcome::Failed(Errno(5)),
-            Outcome::HelperFailed(-9),
-        ]);
-        for outcome in outcomes {
-            let mut step = Step::new(outcome, "said \"this\"\nand that");
-            step.gap = Some(Duration::from_nanos(17));
-            step.gone_at = Some(Monotonic::from_nanos(5));
-            step.number_proves_nothing = true;
-            step.former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
-            assert!(step.former.is_some());
-            let text = serde_json::to_string(&Line::Done(step.clone().into())).unwrap();
-            assert!(!text.contains('\n'));
-            let Line::Done(report) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
-            assert_eq!(Step::from(report), step);
-        }
-    }
-
-    #[test]
-    fn paths_and_contents_keep_every_byte() {
-        let sentinel = Sentinel { path: BytePath::new(*b"a\xe9\n"), content: Some(vec![0, 255, 10]) };
-        let text = serde_json::to_string(&WireSentinel::from(&sentinel)).unwrap();
-        assert_eq!(Sentinel::from(serde_json::from_str::<WireSentinel>(&text).unwrap()), sentinel);
-    }
-}
+mod tests;

@@ -139,3 +139,6 @@ pub(super) fn current_boot() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned()).filter(|id| !id.is_empty())
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ use thiserror::Error;
 use tokio::process::Command;
 
 use super::decode::Fsid;
+use crate::sys::environment;
 
 /// The name of the hidden subcommand. Its arguments go to [`super::mark_child::run_mark_child`].
 pub const MARK_SUBCOMMAND: &str = "mark-fs";
@@ -200,10 +201,10 @@ pub(super) fn mark_command(
     let (executable, arguments) =
         program.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut command = Command::new(executable);
+    environment::clear(command.as_std_mut());
     command
         .args(arguments)
         .args(request.to_arguments())
-        .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(group))
         .stdout(Stdio::piped())
