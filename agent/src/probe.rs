@@ -48,8 +48,11 @@ pub struct Settings {
 impl Default for Settings {
     /// `/proc/self/exe` is resolved by the child itself: it is this very program, also after an upgrade has
     /// replaced or removed the file.
+    ///
+    /// Each file system that hangs holds one abandoned worker, of half a mebibyte. With as many as are allowed the
+    /// node is blind for all its other volumes: so the number is one that no filer with a hundred exports reaches.
     fn default() -> Self {
-        Self { exe: PathBuf::from("/proc/self/exe"), namespace: None, workers: 8, abandoned_max: 64 }
+        Self { exe: PathBuf::from("/proc/self/exe"), namespace: None, workers: 8, abandoned_max: 256 }
     }
 }
 

@@ -21,11 +21,11 @@ use agent_core::observation::Unfinished;
 use agent_core::remediation::{Outcome, Plan};
 use tokio::sync::oneshot;
 
-mod journal;
-mod memory;
+pub(crate) mod journal;
+pub(crate) mod memory;
 mod pins;
-mod record;
-mod shelf;
+pub(crate) mod record;
+pub(crate) mod shelf;
 mod writer;
 
 pub use journal::StoreError;

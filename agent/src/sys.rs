@@ -5,6 +5,7 @@ pub mod btrfs;
 pub mod clock;
 pub mod descriptors;
 pub mod direct_read;
+pub mod environment;
 pub mod fs_uuid;
 pub mod look;
 pub mod mount;

@@ -31,9 +31,9 @@ use crate::sys::clock;
 mod calls;
 pub mod child;
 mod ledger;
-mod procfs;
+pub(crate) mod procfs;
 mod scout;
-mod wire;
+pub(crate) mod wire;
 
 pub use self::child::run_census_child;
 

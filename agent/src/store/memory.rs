@@ -24,10 +24,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// This boot, and its clocks as they are now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Clocks {
-    pub(super) boot: Option<String>,
-    pub(super) now: Monotonic,
-    pub(super) wall: Duration,
+pub(crate) struct Clocks {
+    pub(crate) boot: Option<String>,
+    pub(crate) now: Monotonic,
+    pub(crate) wall: Duration,
 }
 
 /// One moment.
@@ -43,7 +43,7 @@ pub(super) struct Moment {
 /// One file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct File {
+pub(crate) struct File {
     api_version: String,
     kind: String,
     pub(super) volume: String,
@@ -69,7 +69,7 @@ pub(super) struct File {
     mount: Option<FileMount>,
     /// What a newer agent wrote: it stays where it is.
     #[serde(flatten)]
-    pub(super) other: Map<String, Value>,
+    pub(crate) other: Map<String, Value>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -166,7 +166,7 @@ fn millis(time: Duration) -> u64 {
 
 impl File {
     /// The file for a memory, with what a newer agent had written into it.
-    pub(super) fn new(memory: &Memory, other: Map<String, Value>, clocks: &Clocks) -> Self {
+    pub(crate) fn new(memory: &Memory, other: Map<String, Value>, clocks: &Clocks) -> Self {
         let all = |times: &[Monotonic]| times.iter().map(|at| clocks.write(*at)).collect();
         Self {
             api_version: API_VERSION.to_owned(),
@@ -187,7 +187,7 @@ impl File {
     }
 
     /// What it says, as far as it counts now. Device numbers and mount ids mean nothing after their boot.
-    pub(super) fn into_memory(self, clocks: &Clocks) -> Memory {
+    pub(crate) fn into_memory(self, clocks: &Clocks) -> Memory {
         let same = clocks.is_boot(self.boot.as_ref());
         let all = |times: Vec<Moment>| {
             let mut times: Vec<Monotonic> =

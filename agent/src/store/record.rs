@@ -11,7 +11,7 @@ pub(super) const API_VERSION: &str = "mountie/v1";
 
 /// One line of the journal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(crate) struct Record {
     #[serde(rename = "apiVersion")]
     pub(super) api_version: String,
     #[serde(flatten)]
@@ -116,7 +116,7 @@ impl Record {
 
     /// The intent as the core wants to know it. A superblock of another boot is gone, and its number may be that
     /// of a mount that is in order: it is left out.
-    pub(super) fn into_unfinished(self) -> Option<Unfinished> {
+    pub(crate) fn into_unfinished(self) -> Option<Unfinished> {
         match self.body {
             Body::Intent { plan, volume, mountpoint, stage, old, boot, .. } => Some(Unfinished {
                 plan: PlanId(plan),
@@ -139,3 +139,6 @@ pub(super) fn current_boot() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned()).filter(|id| !id.is_empty())
 }
+
+#[cfg(test)]
+mod tests;

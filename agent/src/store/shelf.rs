@@ -193,7 +193,7 @@ impl Shelf {
 }
 
 /// A file, or the version of a newer agent, or nothing that can be understood.
-fn parse(bytes: &[u8]) -> Result<File, Option<String>> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<File, Option<String>> {
     let value: Value = serde_json::from_slice(bytes).map_err(|_| None)?;
     let word = |key| value.get(key).and_then(Value::as_str);
     match (word("apiVersion"), word("kind")) {

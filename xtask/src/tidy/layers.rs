@@ -29,7 +29,7 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
 ];
 
 /// Parts of paths of files that only tests are built from.
-const TESTS: &[&str] = &["tests.rs", "/tests/", "/lab", "private_namespace.rs"];
+const TESTS: &[&str] = &["fuzz", "tests.rs", "/tests/", "/lab", "private_namespace.rs"];
 
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
     let mut findings = Vec::new();

@@ -41,6 +41,7 @@ pub(super) struct Mark {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct MountMark {
     ids: (SuperblockId, MountId, Option<u64>),
+    since: Monotonic,
     flags: (bool, bool),
     shutdown: Option<Monotonic>,
     writes_ended: Option<Monotonic>,
@@ -56,6 +57,7 @@ impl MountMark {
         let told = |loss: &Loss| (loss.at, loss.acknowledged.as_ref().map(|told| told.at));
         Self {
             ids: (mount.superblock, mount.mount_id, mount.unique),
+            since: mount.since,
             flags: (mount.was_rw, mount.storage_errors),
             shutdown: mount.shutdown,
             writes_ended: mount.writes_ended,
@@ -106,7 +108,8 @@ impl Volume {
         })
     }
 
-    fn memory(&self) -> Memory {
+    /// What of it outlives the agent.
+    pub(super) fn memory(&self) -> Memory {
         let condition = &self.condition;
         let by_rule = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ErrorsSustained(_)));
         let message = condition.message.strip_prefix(BEFORE).unwrap_or(&condition.message);

@@ -15,6 +15,7 @@ use crate::policy::Policy;
 use crate::remediation::budget::Budget;
 use crate::time::Monotonic;
 use crate::topology::diff::changed;
+use crate::topology::walk::Walks;
 use crate::topology::{Mount, MountTable};
 
 /// The first look at many new volumes is spread over this long for each.
@@ -120,6 +121,7 @@ impl Engine {
                 self.track_changed = true;
             }
         }
+        let mut walks = Walks::new(&table);
         for volume in self.volumes.values_mut() {
             if volume.notice_source(&table) {
                 self.touched.insert(volume.id.clone());
@@ -127,7 +129,7 @@ impl Engine {
             if volume.spec.is_some() || present.contains(&volume.id) {
                 continue;
             }
-            let trap = table.is_trapped(&volume.mountpoint);
+            let trap = walks.is_trapped(&volume.mountpoint);
             if volume.vanish(trap, now) {
                 self.touched.insert(volume.id.clone());
                 self.track_changed = true;

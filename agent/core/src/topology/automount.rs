@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use super::{Mount, MountTable, component_ends};
+use super::walk::Walks;
+use super::{Mount, MountTable};
 use crate::path::BytePath;
 
 /// More traps than this do not lie below one another. A ring of parents cannot come from the kernel; the walk
@@ -44,12 +45,14 @@ impl MountTable {
     /// in which the path is a key that is not mounted now (an indirect map).
     #[must_use]
     pub fn is_trapped(&self, path: &BytePath) -> bool {
-        let mut current = self.top_at(&BytePath::from("/"));
-        for end in component_ends(path.as_bytes()) {
-            let prefix = path.as_bytes().get(..end).unwrap_or_default();
-            current = self.crossed_at(prefix, current).or(current);
-        }
-        current.is_some_and(|mount| mount.fstype == "autofs")
+        Walks::new(self).is_trapped(path)
+    }
+}
+
+impl Walks<'_> {
+    /// The same as [`MountTable::is_trapped`].
+    pub fn is_trapped(&mut self, path: &BytePath) -> bool {
+        self.mount_of(path).is_some_and(|mount| mount.fstype == "autofs")
     }
 }
 

@@ -42,6 +42,29 @@ fn a_deep_stack_costs_little() {
 }
 
 #[test]
+fn walks_that_remember_end_where_walks_that_do_not_end() {
+    let mounts = (0..200).map(|n| mount(n + 2, n + 1, "/a")).chain([
+        mount(1, 0, "/"),
+        mount(300, 201, "/a/b"),
+        mount(301, 5, "/a/c"),
+        mount(302, 300, "/a/b"),
+    ]);
+    let table = MountTable::new(mounts.collect());
+    let mut walks = Walks::new(&table);
+    for (path, expected) in [
+        ("/a/b", Some(302)),
+        ("/a", Some(201)),
+        ("/a/b", Some(302)),
+        ("/a/c", None),
+        ("/", Some(1)),
+        ("/a", Some(201)),
+    ] {
+        assert_eq!(walks.visible_at(&path.into()).map(|mount| mount.id.0), expected, "{path}");
+        assert_eq!(table.visible_at(&path.into()).map(|mount| mount.id.0), expected, "{path}");
+    }
+}
+
+#[test]
 fn parents_in_a_ring_lose_no_line() {
     let table = MountTable::new(vec![mount(1, 2, "/a"), mount(2, 1, "/a")]);
     assert_eq!(table.stack_at(&"/a".into()).len(), 2);

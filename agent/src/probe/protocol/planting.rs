@@ -3,7 +3,7 @@
 use agent_core::errno::Errno;
 use agent_core::path::BytePath;
 
-use super::bytes::{Reader, Writer};
+use super::fields::{Reader, Writer};
 use super::{Malformed, PlantFault, Planted, Planting};
 
 pub(super) fn encode(out: &mut Writer, planting: &Planting) {

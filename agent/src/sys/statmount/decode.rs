@@ -60,7 +60,7 @@ impl fmt::Display for Incomplete {
 }
 
 /// `None`: the mount cannot be reached from the root, and mountinfo would not list it.
-pub(super) fn mount(bytes: &[u8]) -> Result<Option<Mount>, Incomplete> {
+pub(crate) fn mount(bytes: &[u8]) -> Result<Option<Mount>, Incomplete> {
     let written = Written { bytes };
     let mask = written.u64(8)?;
     let missing = |fields: &[(u64, &'static str)], given: u64| {
