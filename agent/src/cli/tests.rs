@@ -19,7 +19,7 @@ fn wrong_usage_ends_with_64_and_help_with_0() {
         &[],
         &["nonsense"],
         &["run", "--nonsense"],
-        &["status", "-o", "yaml"],
+        &["status", "-o", "xml"],
         &["describe"],
         &["check-config", "a", "--config", "b"],
     ];
