@@ -13,6 +13,7 @@ use agent_core::volume::Mode;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
+use crate::asking;
 use crate::config::{self, Config};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
@@ -26,6 +27,7 @@ use crate::remediation::{self, Executor};
 use crate::sensor::SourceName;
 use crate::store;
 
+mod asks;
 mod changes;
 pub mod command;
 mod doctor;
@@ -111,6 +113,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         namespace: namespace.enter.clone(),
         stage_root: config.policy.stage_root.clone(),
     });
+    let asks = asks::Asks::new(asking_settings(&config, &namespace));
     let parts = Parts {
         policy: config.policy,
         opened,
@@ -125,6 +128,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         plantings,
         pin_file: pinned.file,
         executor,
+        asks,
         reload: Arc::new(move || Config::load(&from)),
     };
     let event_loop = EventLoop::new(parts);
@@ -204,6 +208,7 @@ async fn listen(config: &Config) -> Result<Listeners, ExitCode> {
 
 /// The policy without what this process cannot do: without `CAP_SYS_ADMIN` nothing is mounted.
 fn permitted(mut policy: Policy) -> Policy {
+    policy.node = node_number();
     let held = KernelSupport::gather().capabilities;
     if held.is_none_or(|held| held.has(Capability::SysAdmin)) {
         return policy;
@@ -220,6 +225,13 @@ fn permitted(mut policy: Policy) -> Policy {
     policy
 }
 
+/// A number that other nodes do not have.
+fn node_number() -> u64 {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    agent_core::hash::hash(&[boot.as_slice(), host.as_encoded_bytes()].concat())
+}
+
 fn namespace_of(config: &Config) -> Result<Namespace, NamespaceError> {
     namespace::resolve(config.agent.mount_namespace.as_path())
 }
@@ -232,6 +244,15 @@ fn namespace_or_own(config: &Config) -> Namespace {
         );
         namespace::own()
     })
+}
+
+fn asking_settings(config: &Config, namespace: &Namespace) -> asking::Settings {
+    let setting = config.agent.mount_namespace.as_path();
+    asking::Settings {
+        exe: PathBuf::from(OWN_BINARY),
+        namespace: namespace.enter.clone(),
+        network: namespace::network_of(setting),
+    }
 }
 
 fn probe_settings(namespace: &Namespace) -> probe::Settings {

@@ -67,6 +67,9 @@ pub enum Command {
     /// The disposable process that looks for waiting tasks in procfs.
     #[command(hide = true)]
     Census(CensusArgs),
+    /// The disposable process that tries whether a server can be reached.
+    #[command(hide = true)]
+    Reach(ReachArgs),
 }
 
 /// Where the configuration comes from, and what overrides it.
@@ -234,6 +237,20 @@ pub struct CensusArgs {
     pub parent: u32,
 }
 
+/// `reach`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct ReachArgs {
+    /// The agent's process id: the child ends with its agent.
+    #[arg(long, value_name = "PID")]
+    pub parent: u32,
+    /// The mount namespace to enter.
+    #[arg(long, value_name = "PATH")]
+    pub namespace: Option<PathBuf>,
+    /// The network namespace to enter.
+    #[arg(long, value_name = "PATH")]
+    pub network: Option<PathBuf>,
+}
+
 /// A name as it was typed; bytes that are no text as `mountie status` shows them.
 fn volume_name(typed: OsString) -> String {
     typed.into_string().unwrap_or_else(|raw| agent_core::path::escape(raw.as_bytes()))
@@ -273,7 +290,8 @@ impl Cli {
             | Command::Worker(_)
             | Command::Act(_)
             | Command::MarkFs(_)
-            | Command::Census(_) => (&none, None),
+            | Command::Census(_)
+            | Command::Reach(_) => (&none, None),
         };
         let flags = [
             ("--socket", &self.socket),

@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 pub mod app;
+pub mod asking;
 pub mod cli;
 pub mod client;
 pub mod config;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
-use agent_core::remediation::{Action, Outcome, Plan};
+use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::time::Monotonic;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -22,6 +22,7 @@ mod arguments;
 mod attributes;
 mod check;
 mod child;
+mod control;
 mod helper;
 mod in_place;
 mod redact;
@@ -34,6 +35,7 @@ mod verify;
 pub(crate) mod wire;
 
 pub use act::run_act;
+pub use control::{Control, Stop};
 
 use crate::sys::clock;
 use child::{ChildError, Ending, Launcher};
@@ -84,11 +86,28 @@ impl Executor {
 
     /// Carries out the actions in order, up to the first failure, and then what is to be undone.
     pub async fn execute(&self, plan: Plan) -> PlanReport {
+        self.execute_under(plan, Control::none()).await
+    }
+
+    /// The same, and it can be stopped until it changes the volume's place itself.
+    pub async fn execute_under(&self, plan: Plan, control: Control) -> PlanReport {
         let mut course = Course::begin();
+        let mut is_aside = true;
         for action in &plan.actions {
             let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
             let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
-            let step = self.step(&plan, action, limits, course.known.clone()).await;
+            let known = course.known.clone();
+            let step = if is_aside && control.is_stopped() {
+                (stopped(name(action)), Duration::ZERO)
+            } else if is_aside && action.is_aside() {
+                let stop = control.stopped();
+                self.step(&plan, action, limits, (known, stop)).await
+            } else {
+                if std::mem::replace(&mut is_aside, false) {
+                    control.shows(plan.id);
+                }
+                self.step(&plan, action, limits, (known, std::future::pending())).await
+            };
             if !course.record(name(action), step) {
                 break;
             }
@@ -97,17 +116,29 @@ impl Executor {
             for action in &plan.undo {
                 let left = plan.timeout.saturating_sub(clock::now().since(course.begun)).max(UNDO_LIMIT);
                 let limits = Limits { wait: left, act: left };
-                let (step, took) = self.step(&plan, action, limits, course.known.clone()).await;
+                let known = (course.known.clone(), std::future::pending());
+                let (step, took) = self.step(&plan, action, limits, known).await;
                 course.steps.push(line(&format!("undo {}", name(action)), &step, took));
             }
         }
         course.report(&plan)
     }
 
-    async fn step(&self, plan: &Plan, action: &Action, limits: Limits, known: Known) -> (Step, Duration) {
+    async fn step(
+        &self,
+        plan: &Plan,
+        action: &Action,
+        limits: Limits,
+        (known, stop): (Known, impl Future<Output = ()>),
+    ) -> (Step, Duration) {
         let begun = clock::now();
         let Limits { wait, act } = limits;
-        let step = match timeout(wait, self.permit(action)).await {
+        tokio::pin!(stop);
+        let permit = tokio::select! {
+            permit = timeout(wait, self.permit(action)) => permit,
+            () = &mut stop => return (stopped("wait"), clock::now().since(begun)),
+        };
+        let step = match permit {
             Err(_) => {
                 Step::new(Outcome::TimedOut, "no time left, or another helper for this server never ended")
             }
@@ -115,7 +146,7 @@ impl Executor {
                 let now = clock::now();
                 let limit = act.min(wait.saturating_sub(now.since(begun)));
                 let request = Request::new(plan, action, &self.stage_root, known, now + limit);
-                settle(self.launcher.run(&request, limit, permit).await)
+                settle(self.launcher.run(&request, (limit, stop), permit).await)
             }
         };
         (step, clock::now().since(begun))
@@ -137,9 +168,16 @@ struct Limits {
     act: Duration,
 }
 
+/// Somebody else was at work before the plan had shown anything.
+fn stopped(doing: &str) -> Step {
+    let text = format!("{doing}: stopped, somebody else changed what is mounted there");
+    Step::new(Outcome::Refused(Refusal::TableChanged), text)
+}
+
 fn settle(ending: Result<Ending, ChildError>) -> Step {
     match ending {
         Ok(Ending::Done(step)) => step,
+        Ok(Ending::Stopped(doing)) => stopped(&doing),
         Ok(Ending::TimedOut(doing)) => Step::new(Outcome::TimedOut, format!("{doing}: did not come back")),
         Ok(Ending::Lost { code, doing }) => Step::new(
             Outcome::HelperFailed(code),

@@ -13,6 +13,7 @@ pub mod mount_attributes;
 pub mod mount_limit;
 pub mod mount_table;
 pub mod mountinfo;
+pub mod network;
 pub mod parent_death;
 pub mod peer;
 pub mod sentinel;

@@ -12,6 +12,7 @@ mod absent_volume;
 mod across_restarts;
 mod advice_only;
 mod agent_killed;
+mod asked_first;
 mod asked_while_hung;
 mod autofs_traps;
 mod automounts;
@@ -39,6 +40,7 @@ mod missing_privileges;
 mod mount_events;
 mod mount_helpers;
 mod odd_mounts;
+mod other_healers;
 mod probe_users;
 mod quiet_faults;
 mod readonly;
@@ -46,6 +48,7 @@ mod repair_limits;
 mod secrets;
 mod sentinel_and_write;
 mod sentinel_init;
+mod servers_away;
 mod slow_volume;
 mod stacked_mounts;
 mod start_errors;
@@ -106,6 +109,9 @@ pub(crate) fn table() -> Vec<Case> {
         stacked_mounts::CASES,
         readonly::CASES,
         look_alike::CASES,
+        asked_first::CASES,
+        servers_away::CASES,
+        other_healers::CASES,
     ]
     .concat()
 }

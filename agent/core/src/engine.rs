@@ -12,19 +12,21 @@ use crate::engine::causes::Below;
 use crate::engine::errands::Errands;
 use crate::engine::incidents::Incidents;
 use crate::engine::probing::Probing;
+use crate::engine::reach::Contacts;
 use crate::engine::repair::{Repairs, Running};
 use crate::engine::settling::Settling;
 use crate::engine::volume::Volume;
 use crate::health::evidence::Look;
 use crate::health::loss::Actor;
-use crate::id::{Generation, MountId, PlanId, ProbeId, SuperblockId, VolumeId};
+use crate::id::{Generation, MountId, PlanId, ProbeId, QuestionId, SuperblockId, VolumeId};
 use crate::incident::{Daemon, Device, Incident, IncidentId, Moment};
 use crate::memory::Memory;
-use crate::observation::{Census, KernelErrors, PlanReport, ProbeReport, Unfinished};
+use crate::observation::{Census, KernelErrors, PlanReport, ProbeReport, ReachReport, Unfinished};
 use crate::path::BytePath;
 use crate::policy::{Policy, Thresholds};
+use crate::remediation::asking::{AnswerReport, Question};
 use crate::remediation::{Outcome, Plan};
-use crate::status::VolumeStatus;
+use crate::status::{Hold, VolumeStatus};
 use crate::time::Monotonic;
 use crate::topology::MountTable;
 use crate::verdict::{HealthState, Reason};
@@ -34,12 +36,15 @@ mod acknowledge;
 mod causes;
 mod census;
 mod errands;
+mod gates;
 mod incidents;
 mod judging;
 mod kernel;
 mod memory;
+mod others;
 mod pace;
 mod probing;
+mod reach;
 mod repair;
 mod report;
 mod settling;
@@ -47,6 +52,7 @@ mod table;
 mod volume;
 
 pub use errands::NoErrand;
+pub use reach::ReachOrder;
 
 /// Everything that can reach the engine.
 #[derive(Clone, Debug)]
@@ -67,8 +73,14 @@ pub enum Input {
     Probe(ProbeReport),
     /// An abandoned worker came back or died: its superblock may be probed again.
     ProbeReturned(ProbeId),
+    /// A plan is about to change its volume's place itself. Before the table that shows it.
+    PlanShows(PlanId),
     /// A plan ended.
     PlanFinished(PlanReport),
+    /// A hook has answered, or has not.
+    Answered(AnswerReport),
+    /// A server was tried.
+    Reached(ReachReport),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
     /// A person knows of the data that this volume has lost, or of the damage that it has found in itself.
@@ -114,6 +126,15 @@ pub enum Output {
     Execute(Plan),
     /// A plan that mode `dry-run` only tells about.
     WouldExecute(Plan),
+    /// End a plan before it shows anything, and undo what it has made: somebody else is at work. Once it shows the new
+    /// mount it goes on.
+    Stop(PlanId),
+    /// Ask a hook.
+    Ask(Box<Question>),
+    /// Try whether a server can be reached.
+    Reach(ReachOrder),
+    /// A repair that is due begins to wait for something.
+    Held(VolumeId, Hold),
     /// A condition changed: log it, count it, tell it.
     Transition(Transition),
     /// The set of superblocks and mount points that the kernel should count for: replaces the last set.
@@ -243,6 +264,10 @@ pub struct Engine {
     freed: Vec<SuperblockId>,
     running: BTreeMap<PlanId, Running>,
     next_plan: PlanId,
+    /// Questions that are out, and when each counts as lost.
+    questions: BTreeMap<QuestionId, Monotonic>,
+    last_question: u64,
+    contacts: Contacts,
     /// Volumes that want a plan and wait for another to end.
     wanting: BTreeSet<VolumeId>,
     settling: Settling,
@@ -282,6 +307,9 @@ impl Engine {
             freed: Vec::new(),
             running: BTreeMap::new(),
             next_plan: first_plan,
+            questions: BTreeMap::new(),
+            last_question: 0,
+            contacts: Contacts::default(),
             wanting: BTreeSet::new(),
             settling: Settling::default(),
             settling_due: false,
@@ -317,7 +345,10 @@ impl Engine {
             Input::Census(census) => self.take_census(census, now),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
             Input::ProbeReturned(id) => self.probe_returned(id, now),
+            Input::PlanShows(id) => self.plan_shows(id),
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
+            Input::Answered(report) => self.take_answer(&report, now, &mut outputs),
+            Input::Reached(report) => self.take_reach(&report, now),
             Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
             Input::Acknowledge { volume, by } => self.acknowledge(volume, by, now, &mut outputs),
             Input::Devices(devices) => self.take_devices(devices),
@@ -330,10 +361,12 @@ impl Engine {
         }
         self.settle(now, &mut outputs);
         self.wake(now);
+        self.wake_held(now);
         for id in core::mem::take(&mut self.touched) {
             self.process(&id, now, &mut outputs);
         }
         self.serve_waiting(now, &mut outputs);
+        self.try_servers(now, &mut outputs);
         self.track(now, &mut outputs);
         self.forget_unclaimed(now, &mut outputs);
         self.incidents.tick(now, &mut outputs);
@@ -347,7 +380,8 @@ impl Engine {
         let settling = self.settling.next_due().filter(|due| *due > self.now);
         let track = self.track_not_before.filter(|_| self.track_learnt);
         let unclaimed = self.remembered_until.filter(|_| !self.remembered.is_empty());
-        [volume, settling, track, unclaimed, self.incidents.next_due()].into_iter().flatten().min()
+        let held = self.next_held();
+        [volume, settling, track, unclaimed, held, self.incidents.next_due()].into_iter().flatten().min()
     }
 
     /// What is known about every volume, by name: what exporters show.
@@ -467,6 +501,7 @@ impl Volume {
             self.hold_until,
             self.returned_until,
             self.gone_since.map(|since| since + thresholds.forget_after),
+            self.asking.next_change(),
         ]
         .into_iter()
         .flatten()

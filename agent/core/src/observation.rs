@@ -7,6 +7,7 @@ use crate::errno::Errno;
 use crate::id::{Generation, PlanId, ProbeId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::remediation::Outcome;
+use crate::remediation::service::Service;
 use crate::time::Monotonic;
 
 /// The kind of operation that failed: the `op` label.
@@ -303,6 +304,26 @@ pub struct PlanReport {
     pub gap: Option<Duration>,
     /// How long the whole plan took.
     pub took: Duration,
+}
+
+/// What came of trying a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReachReport {
+    /// Which.
+    pub service: Service,
+    /// Whether it was reached.
+    pub reach: Reach,
+}
+
+/// Whether a server was reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// It took the connection.
+    Yes,
+    /// It did not: why, for people.
+    No(String),
+    /// It could not be tried. That says nothing of the server.
+    Unknown,
 }
 
 /// A plan that was written down before it acted and has no outcome: found in the journal at the start.

@@ -17,6 +17,8 @@ pub struct Policy {
     pub defaults: Watch,
     /// The directory under which plans make new mounts; never a tracked place.
     pub stage_root: BytePath,
+    /// A number of this node: what many nodes wait for they do not all begin at the same moment when it comes.
+    pub node: u64,
     /// Thresholds that the operator does not set.
     pub thresholds: Thresholds,
 }
@@ -45,8 +47,12 @@ pub struct Thresholds {
     pub backoff_max: Duration,
     /// The pause after an attempt that found the old mount in use.
     pub backoff_busy: Duration,
-    /// Plans at once on this node.
+    /// Plans at once on this node; so many hooks are asked at once as well.
     pub plans_at_once: usize,
+    /// How often a hook may put a repair off, one time after the other; then a person must act.
+    pub put_off_at_most: u32,
+    /// After somebody else has changed what is mounted at a sick volume's place, nothing is done there for so long.
+    pub others_first: Duration,
     /// A completed probe slower than this share of its deadline, in percent, is `slow`.
     pub slow_percent: u32,
     /// How long a discovered volume that was unmounted is remembered.
@@ -67,6 +73,8 @@ impl Default for Thresholds {
             backoff_max: Duration::from_secs(300),
             backoff_busy: Duration::from_secs(30),
             plans_at_once: 4,
+            put_off_at_most: 10,
+            others_first: Duration::from_secs(10),
             slow_percent: 50,
             forget_after: Duration::from_secs(60),
         }
@@ -80,6 +88,7 @@ impl Default for Policy {
             discovery: Discovery::default(),
             defaults: Watch::default(),
             stage_root: BytePath::from("/run/mountie/stage"),
+            node: 0,
             thresholds: Thresholds::default(),
         }
     }

@@ -9,9 +9,12 @@ use crate::path::BytePath;
 use crate::verdict::Reason;
 use crate::volume::{Identity, Method, Sentinel};
 
+pub mod asking;
 pub mod budget;
+pub mod healers;
 pub mod ladder;
 pub mod plan;
+pub mod service;
 pub mod settle;
 
 /// Ordered actions for one volume, made before anything is touched.
@@ -43,6 +46,13 @@ pub struct Plan {
 const SHORT: Duration = Duration::from_secs(10);
 
 impl Plan {
+    /// Whether it begins at a private place: until it comes to the first action that is not, nobody but itself has seen
+    /// anything of it, and it can be stopped without harm.
+    #[must_use]
+    pub fn begins_aside(&self) -> bool {
+        self.actions.first().is_some_and(Action::is_aside)
+    }
+
     /// How long one action may take, within the time of the whole plan.
     #[must_use]
     pub fn limit(&self, action: &Action) -> Duration {
@@ -105,6 +115,22 @@ pub enum Action {
     DetachTop,
     /// Unmount whatever is left at the private place and remove its directory. Part of every plan.
     Unstage,
+}
+
+impl Action {
+    /// Whether it changes nothing but the private place.
+    #[must_use]
+    pub const fn is_aside(&self) -> bool {
+        match self {
+            Self::Stage { .. } | Self::CheckStaged { .. } => true,
+            Self::UnmountOld
+            | Self::Swap { .. }
+            | Self::RunInPlace { .. }
+            | Self::Verify { .. }
+            | Self::DetachTop
+            | Self::Unstage => false,
+        }
+    }
 }
 
 /// What became of an action or a plan.

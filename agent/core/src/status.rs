@@ -11,9 +11,36 @@ use crate::incident::IncidentId;
 use crate::observation::{BlockedTask, Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
+use crate::remediation::asking::Asked;
 use crate::time::Monotonic;
 use crate::verdict::Condition;
 use crate::volume::Mode;
+
+/// What keeps a repair that is due from beginning, besides its own pace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Hold {
+    /// Somebody else is in charge, and is left to work first.
+    Healer,
+    /// Somebody else has just changed what is mounted there.
+    Change,
+    /// The server cannot be reached, or is only just back.
+    Server,
+    /// The hook puts it off.
+    Hook,
+}
+
+/// A repair that is held back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// By what.
+    pub hold: Hold,
+    /// Since when.
+    pub since: Monotonic,
+    /// Until when, where that is known.
+    pub until: Option<Monotonic>,
+    /// For people; continues a sentence about the volume.
+    pub text: String,
+}
 
 /// All that is known about one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,6 +105,12 @@ pub struct VolumeStatus {
     pub last_repair: Option<(Monotonic, PlanReport)>,
     /// The next attempt is not before this time.
     pub next_attempt: Option<Monotonic>,
+    /// What a repair that is due waits for.
+    pub held: Option<Held>,
+    /// Who is asked before each repair, for people.
+    pub hook: Option<String>,
+    /// The last question to the hook.
+    pub asked: Option<Asked>,
     /// The last transitions, newest first; at most 16.
     pub history: Vec<crate::engine::Transition>,
 }

@@ -121,11 +121,45 @@ pub struct Repair {
     pub timeout: Duration,
     /// Attempts per hour; then `Quarantined`.
     pub max_attempts: u32,
+    /// Who is asked before each attempt.
+    pub hook: Option<Hook>,
+}
+
+/// Who is asked before a repair: what only the operator knows (maintenance, another node that writes, a better way).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hook {
+    /// How it is reached.
+    pub how: HookWay,
+    /// An answer that takes longer is none.
+    pub timeout: Duration,
+}
+
+/// How a hook is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HookWay {
+    /// A program and its arguments; no shell. The evidence is on its standard input, the answer on its standard output.
+    Exec(Vec<String>),
+    /// An address to which the evidence is posted.
+    Post(HookAddress),
+}
+
+/// Where a hook listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HookAddress {
+    /// `http://AUTHORITY/PATH`
+    Http {
+        /// Host and port.
+        authority: String,
+        /// Path and query.
+        path: String,
+    },
+    /// `unix:PATH`
+    Unix(String),
 }
 
 impl Default for Repair {
     fn default() -> Self {
-        Self { method: Method::Mount, timeout: Duration::from_secs(60), max_attempts: 5 }
+        Self { method: Method::Mount, timeout: Duration::from_secs(60), max_attempts: 5, hook: None }
     }
 }
 

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::cli::{Cli, Command, ReportOutput, SentinelCommand, SentinelInitArgs, StatusOutput};
+use crate::cli::{Cli, Command, ReachArgs, ReportOutput, SentinelCommand, SentinelInitArgs, StatusOutput};
 use crate::client::{self, Console, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
 use crate::export::view::SentinelOrder;
-use crate::{probe, remediation, sensor, telemetry};
+use crate::{asking, probe, remediation, sensor, telemetry};
 
 /// Carries out one command.
 #[must_use]
@@ -25,6 +25,10 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Act(_) => return remediation::run_act(),
         Command::MarkFs(args) => return sensor::fanotify::run_mark_child(&args.arguments),
         Command::Census(args) => return sensor::census::run_census_child(args.parent),
+        Command::Reach(args) => {
+            let ReachArgs { parent, namespace, network } = args;
+            return asking::run_reach_child(&asking::ReachPlace { parent, namespace, network });
+        }
         _ => cli,
     };
     let sources = cli.sources(Environment::of_process());
@@ -54,9 +58,12 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
         Command::CheckConfig(_) => check_config(&sources, console),
-        Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) | Command::Census(_) => {
-            agent(sources, console)
-        }
+        Command::Run(_)
+        | Command::Worker(_)
+        | Command::Act(_)
+        | Command::MarkFs(_)
+        | Command::Census(_)
+        | Command::Reach(_) => agent(sources, console),
     }
 }
 

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use agent_core::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, Transition};
 use agent_core::health::loss::Actor;
-use agent_core::id::VolumeId;
+use agent_core::id::{PlanId, VolumeId};
 use agent_core::observation::{PlanReport, Source, Unfinished};
 use agent_core::path::BytePath;
 use agent_core::policy::Policy;
+use agent_core::remediation::asking::Question;
 use agent_core::remediation::{Outcome, Plan};
 use agent_core::status::VolumeStatus;
 use agent_core::verdict::{Advice, HealthState};
@@ -22,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tracing::{info, warn};
 
+use super::asks::Asks;
 use super::changes::{Changes, PULSE};
 use super::doubt::is_in_doubt;
 use super::facts::Facts;
@@ -32,9 +34,10 @@ use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::metrics::{Metrics, Suppression};
+use crate::export::view::QuestionView;
 use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
-use crate::remediation::Executor;
+use crate::remediation::{Control, Executor, Stop};
 use crate::sensor::{SensorEvent, SourceName};
 use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
@@ -57,6 +60,7 @@ pub(super) struct Parts {
     pub(super) plantings: Plantings,
     pub(super) pin_file: PinFile,
     pub(super) executor: Executor,
+    pub(super) asks: Asks,
     pub(super) reload: Reload,
 }
 
@@ -78,7 +82,10 @@ pub(super) struct EventLoop {
     /// Plans that are carried out.
     plans: JoinSet<PlanReport>,
     /// Which task carries out which plan.
-    carriers: HashMap<Id, Plan>,
+    carriers: HashMap<Id, (Plan, Stop)>,
+    /// Plans that are about to change their volume's place say so first.
+    shows: (mpsc::UnboundedSender<PlanId>, mpsc::UnboundedReceiver<PlanId>),
+    asks: Asks,
     reload: Reload,
     /// The configuration is being read: its disk must not hold up the loop.
     reading: JoinSet<Result<Config, ConfigErrors>>,
@@ -102,6 +109,7 @@ enum Event {
     Sensor(SensorEvent),
     Probe(ProbeEvent),
     Plan(Result<(Id, PlanReport), JoinError>),
+    Answer(Input),
     Source(Ended),
     Planting(plantings::News),
     Command(Command),
@@ -131,6 +139,7 @@ impl EventLoop {
             plantings,
             pin_file,
             executor,
+            asks,
             reload,
         } = parts;
         let stage_root = policy.stage_root.clone();
@@ -154,6 +163,8 @@ impl EventLoop {
             pin_file,
             plans: JoinSet::new(),
             carriers: HashMap::new(),
+            shows: mpsc::unbounded_channel(),
+            asks,
             reload,
             reading: JoinSet::new(),
             read_again: false,
@@ -201,6 +212,7 @@ impl EventLoop {
             event = self.probes.recv() => event.map_or(Event::Closed, Event::Probe),
             event = self.sensors.recv() => event.map_or(Event::Closed, Event::Sensor),
             Some(end) = self.plans.join_next_with_id() => Event::Plan(end),
+            answer = self.asks.answer() => Event::Answer(answer),
             Some(Ok(config)) = self.reading.join_next() => Event::Configuration(Box::new(config)),
             ended = self.sources.ended() => Event::Source(ended),
             news = self.plantings.news() => Event::Planting(news),
@@ -224,6 +236,7 @@ impl EventLoop {
             }
             Event::Probe(ProbeEvent::Returned(id)) => self.feed(Input::ProbeReturned(id)),
             Event::Plan(end) => self.take_plan_end(end),
+            Event::Answer(input) => self.feed(input),
             Event::Source(ended) => self.sources.take(ended, &mut self.facts),
             Event::Command(Command::ProbeNow { volume, done }) => {
                 self.feed(Input::ProbeNow(volume.clone()));
@@ -257,6 +270,7 @@ impl EventLoop {
             SensorEvent::Table(table) => {
                 let used = clock::thread_processor_time();
                 self.table_seen = true;
+                self.take_shows();
                 self.sources.table(table.clone());
                 self.feed(Input::MountTable(table));
                 self.sources.spent(clock::thread_processor_time().saturating_sub(used));
@@ -349,6 +363,14 @@ impl EventLoop {
                 }
                 Output::NoErrand { volume, why } => self.plantings.refuse(&volume, why),
                 Output::Execute(plan) => self.execute(plan),
+                Output::Stop(plan) => {
+                    for (_, stop) in self.carriers.values().filter(|(carried, _)| carried.id == plan) {
+                        stop.stop();
+                    }
+                }
+                Output::Ask(question) => self.ask(*question),
+                Output::Reach(order) => self.asks.reach(order),
+                Output::Held(_, hold) => self.metrics.suppressed(Suppression::of(hold)),
                 Output::WouldExecute(plan) => {
                     self.metrics.suppressed(Suppression::DryRun);
                     events::log_plan_would_run(&plan);
@@ -416,14 +438,29 @@ impl EventLoop {
 
     fn execute(&mut self, plan: Plan) {
         events::log_plan_started(&plan);
+        let (stop, control) = Control::new(self.shows.0.clone());
         let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
         let carrier = self.plans.spawn(async move {
             told(store.intent(&order).await);
-            let (id, report) = (order.id, executor.execute(order).await);
+            let (id, report) = (order.id, executor.execute_under(order, control).await);
             told(store.outcome(id, &report.outcome).await);
             report
         });
-        self.carriers.insert(carrier.id(), plan);
+        self.carriers.insert(carrier.id(), (plan, stop));
+    }
+
+    /// Plans that were about to change a place before what is taken next could show it.
+    fn take_shows(&mut self) {
+        while let Ok(plan) = self.shows.1.try_recv() {
+            self.feed(Input::PlanShows(plan));
+        }
+    }
+
+    /// Asks a hook, with all that is shown of the volume.
+    fn ask(&mut self, question: Question) {
+        let Some(status) = self.engine.volume(&question.volume) else { return };
+        let evidence = QuestionView::new(&question, &status, &self.snapshots.borrow()).to_json();
+        self.asks.ask(question, evidence);
     }
 
     fn take_plan_end(&mut self, end: Result<(Id, PlanReport), JoinError>) {
@@ -431,7 +468,8 @@ impl EventLoop {
             Ok((id, report)) => (id, Some(report)),
             Err(error) => (error.id(), None),
         };
-        let Some(plan) = self.carriers.remove(&id) else { return };
+        let Some((plan, _)) = self.carriers.remove(&id) else { return };
+        self.take_shows();
         let report = report.unwrap_or_else(|| {
             tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
             let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
@@ -516,6 +554,7 @@ impl EventLoop {
     /// of the agent's.
     async fn end(mut self) {
         self.plans.abort_all();
+        self.asks.end();
         if !self.store.is_kept().await {
             warn!("Not all that is known of volumes is on disk");
         }

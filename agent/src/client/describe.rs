@@ -83,7 +83,7 @@ fn verdict(page: &mut Page, volume: &VolumeView) {
         page.line(meaning);
     }
     if volume.state == "quarantined" {
-        page.line("The attempts of this hour are used up: a person must act.");
+        page.line("Nothing more is tried: a person must act. It ends when the volume is in order, or its settings change.");
     }
     for advice in &volume.advice {
         page.line(&format!("Also {advice}: {}", meaning::of_advice(advice)));
@@ -241,6 +241,11 @@ fn repair(page: &mut Page, volume: &VolumeView) {
         page.pair("", &last.detail);
         steps(page, &last.steps);
     }
+    if let Some(held) = &volume.held {
+        let until = held.until.map(|until| format!(", until {}", until.whole_seconds())).unwrap_or_default();
+        page.pair("held back", &format!("{}, since {}{until}", held.detail, page.moment(held.since)));
+    }
+    hook(page, volume);
     if let Some(time) = volume.next_attempt {
         let moment = page.moment(time);
         page.pair("next attempt", &format!("not before {moment}"));
@@ -250,6 +255,24 @@ fn repair(page: &mut Page, volume: &VolumeView) {
             "To have it repaired: mode = \"act\" for this volume. To look again: mountie probe {}",
             quoted(&volume.id)
         ));
+    }
+}
+
+/// Who is asked before a repair, and what was said last.
+fn hook(page: &mut Page, volume: &VolumeView) {
+    let Some(hook) = &volume.hook else { return };
+    page.pair("hook", &format!("{} is asked before each attempt", hook.name));
+    let Some(asked) = hook.asked else { return };
+    match (&hook.answer, hook.answered) {
+        (Some(answer), Some(answered)) => {
+            page.pair("", &format!("asked {}", page.moment(asked)));
+            let text = if hook.detail.is_empty() { String::new() } else { format!(": {}", hook.detail) };
+            page.pair("", &format!("{answer}{text}, {}", page.moment(answered)));
+        }
+        _ => page.pair("", &format!("is being asked, {}", page.moment(asked))),
+    }
+    if hook.put_off > 0 {
+        page.pair("", &format!("put off {} times, one after the other", hook.put_off));
     }
 }
 

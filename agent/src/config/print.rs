@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use agent_core::path::escape;
 use agent_core::policy::Policy;
-use agent_core::volume::{Method, ProbeUser, Selector, Sentinel, VolumeSpec, Watch};
+use agent_core::volume::{
+    Hook, HookAddress, HookWay, Method, ProbeUser, Selector, Sentinel, VolumeSpec, Watch,
+};
 
 use super::Config;
 use super::scalar::{word, written};
@@ -74,9 +76,23 @@ fn volume(out: &mut String, spec: &VolumeSpec) {
     }
     line(out, "timeout", &quoted(&written(spec.repair.timeout)));
     line(out, "max_attempts", &spec.repair.max_attempts.to_string());
+    if let Some(hook) = &spec.repair.hook {
+        line(out, "hook", &hook_table(hook));
+    }
     // Fixed until this version knows more.
     line(out, "swap_consumers", "false");
     line(out, "delete_pods", "false");
+}
+
+fn hook_table(hook: &Hook) -> String {
+    let how = match &hook.how {
+        HookWay::Exec(argv) => format!("exec = {}", list(argv)),
+        HookWay::Post(HookAddress::Http { authority, path }) => {
+            format!("url = {}", quoted(&format!("http://{authority}{path}")))
+        }
+        HookWay::Post(HookAddress::Unix(path)) => format!("url = {}", quoted(&format!("unix:{path}"))),
+    };
+    format!("{{ {how}, timeout = {} }}", quoted(&written(hook.timeout)))
 }
 
 /// `sentinel = { … }`

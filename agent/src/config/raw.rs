@@ -5,11 +5,11 @@ use agent_core::volume::Mode;
 use super::error::Place;
 use super::reader::{Given, Reader};
 use super::scalar::{
-    AccountId, Deadline, Failures, HelperTimeout, Interval, Listen, MaxAttempts, MethodName,
+    AccountId, Deadline, Failures, HelperTimeout, HookTimeout, Interval, Listen, MaxAttempts, MethodName,
 };
 use super::text::{
-    Argument, Content, FsType, Fsid, Glob, InnerPath, MountOption, MountPoint, OwnPath, PathGlob, SourceText,
-    Uuid, VolumeName,
+    Argument, Content, FsType, Fsid, Glob, HookUrl, InnerPath, MountOption, MountPoint, OwnPath, PathGlob,
+    SourceText, Uuid, VolumeName,
 };
 use super::{Family, LogFormat, MountNamespace};
 
@@ -205,6 +205,7 @@ pub(super) struct RawRepair {
     pub(super) command: Given<Vec<Argument>>,
     pub(super) timeout: Given<HelperTimeout>,
     pub(super) max_attempts: Given<MaxAttempts>,
+    pub(super) hook: Given<RawHook>,
 }
 
 impl RawRepair {
@@ -214,12 +215,40 @@ impl RawRepair {
             command: table.open_scalars("command"),
             timeout: table.scalar("timeout"),
             max_attempts: table.scalar("max_attempts"),
+            hook: RawHook::read(&mut table),
         };
         // Read so that they are known and checked; what asks for more than `false` has been reported.
         table.scalar::<bool>("swap_consumers");
         table.scalar::<bool>("delete_pods");
-        table.scalar::<bool>("hook");
         table.finish();
         raw
+    }
+}
+
+/// `hook = { … }`
+pub(super) struct RawHook {
+    pub(super) place: Place,
+    pub(super) exec: Given<Vec<Argument>>,
+    pub(super) url: Given<HookUrl>,
+    pub(super) timeout: Given<HookTimeout>,
+}
+
+const HOOK: &str = "a table: { exec = [\"/etc/mountie/ask\"] } or { url = \"http://127.0.0.1:8080/ask\" }";
+
+impl RawHook {
+    fn read(above: &mut Reader<'_, '_>) -> Given<Self> {
+        let (mut table, place) = match above.table("hook", HOOK) {
+            Given::Is(table, place) => (table, place),
+            Given::Absent(place) => return Given::Absent(place),
+            Given::Broken => return Given::Broken,
+        };
+        let raw = Self {
+            place: place.clone(),
+            exec: table.open_scalars("exec"),
+            url: table.open_scalar("url"),
+            timeout: table.scalar("timeout"),
+        };
+        table.finish();
+        Given::Is(raw, place)
     }
 }

@@ -153,6 +153,8 @@ pub(super) type Interval = Within<100, 86_400_000>;
 pub(super) type Deadline = Within<1, 60_000>;
 /// Time for a helper of a repair.
 pub(super) type HelperTimeout = Within<100, 3_600_000>;
+/// Time for a hook to answer.
+pub(super) type HookTimeout = Within<100, 300_000>;
 
 impl<const LEAST: u64, const MOST: u64> Scalar for Within<LEAST, MOST> {
     fn expected() -> Cow<'static, str> {

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use agent_core::path::BytePath;
+use agent_core::volume::HookAddress;
+use hyper::http::uri::{Authority, PathAndQuery};
 
 use super::MountNamespace;
 use super::scalar::{Rejected, Scalar};
@@ -261,6 +263,46 @@ impl Scalar for Argument {
             return Err(Rejected::because("contains a NUL byte"));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+/// Where a hook listens.
+pub(super) struct HookUrl(pub(super) HookAddress);
+
+impl Scalar for HookUrl {
+    fn expected() -> Cow<'static, str> {
+        "an address such as \"http://127.0.0.1:8080/ask\" or \"unix:/run/ask.sock\"".into()
+    }
+
+    fn from_text(text: &str) -> Result<Self, Rejected> {
+        if text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+            return Err(Rejected::because("contains white space or a control character"));
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = absolute(path.as_bytes())?;
+            let path = String::from_utf8(path).map_err(|_| Rejected::default())?;
+            return Ok(Self(HookAddress::Unix(path)));
+        }
+        let Some(rest) = text.strip_prefix("http://") else {
+            if text.starts_with("https:") {
+                return Err(Rejected {
+                    reason: "is encrypted, which the agent does not speak",
+                    advice: Some("write exec = [\"/etc/mountie/ask\"], a program that does".to_owned()),
+                });
+            }
+            return Err(Rejected::default());
+        };
+        let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at_checked(at).unwrap_or((rest, ""));
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        let valid = authority.parse::<Authority>().is_ok_and(|found| {
+            let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+            !found.host().is_empty() && (!has_port || found.port_u16().is_some())
+        });
+        if !valid || authority.contains('@') || path.parse::<PathAndQuery>().is_err() {
+            return Err(Rejected::because("has no valid host, port or path"));
+        }
+        Ok(Self(HookAddress::Http { authority: authority.to_owned(), path }))
     }
 }
 

@@ -14,22 +14,16 @@ pub(super) struct Unsupported {
 }
 
 enum Which {
-    Any,
     True,
     Text(&'static str),
 }
 
 const METHOD_ADVICE: &str = "use method = \"mount\" with source, fstype and options, or method = \"command\"";
 
-const TABLE: [Unsupported; 6] = [
+const TABLE: [Unsupported; 5] = [
     Unsupported { key: "volume.repair.method", which: Which::Text("fstab"), instead: METHOD_ADVICE },
     Unsupported { key: "volume.repair.method", which: Which::Text("systemd"), instead: METHOD_ADVICE },
     Unsupported { key: "volume.repair.method", which: Which::Text("csi"), instead: METHOD_ADVICE },
-    Unsupported {
-        key: "volume.repair.hook",
-        which: Which::Any,
-        instead: "leave it out; the ladder then begins with the repair method",
-    },
     Unsupported {
         key: "volume.repair.swap_consumers",
         which: Which::True,
@@ -45,7 +39,6 @@ const TABLE: [Unsupported; 6] = [
 /// The row for this key and value, if there is one.
 pub(super) fn lookup(key: &str, value: &DeValue<'_>) -> Option<&'static Unsupported> {
     TABLE.iter().filter(|row| row.key == key).find(|row| match row.which {
-        Which::Any => true,
         Which::True => value.as_bool() == Some(true),
         Which::Text(text) => value.as_str() == Some(text),
     })

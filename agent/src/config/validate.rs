@@ -40,7 +40,7 @@ pub(super) fn config(raw: RawConfig, document: &Document<'_>) -> Config {
     Config {
         agent,
         kernel,
-        policy: Policy { volumes, discovery, defaults, stage_root: bytes(&stage_root), thresholds },
+        policy: Policy { volumes, discovery, defaults, stage_root: bytes(&stage_root), node: 0, thresholds },
     }
 }
 

@@ -1,15 +1,20 @@
 //! One `[[volume]]`: what belongs together within it.
 
+use std::time::Duration;
+
 use agent_core::id::VolumeId;
-use agent_core::volume::{Identity, Method, Mode, Repair, Sentinel, VolumeSpec, Watch};
+use agent_core::volume::{Hook, HookWay, Identity, Method, Mode, Repair, Sentinel, VolumeSpec, Watch};
 
 use super::error::{Place, Problem};
-use super::raw::{RawRepair, RawSentinel, RawVolume};
+use super::raw::{RawHook, RawRepair, RawSentinel, RawVolume};
 use super::reader::{Document, Given};
 use super::scalar::{MethodName, word};
 use super::suggest::closest;
 use super::text::Argument;
 use super::{show, validate};
+
+/// Time for a hook to answer, when the configuration does not say.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The volume, or `None` when it has no usable name or mount point. Everything wrong is noted either way.
 pub(super) fn spec(raw: RawVolume, defaults: &Watch, document: &Document<'_>) -> Option<VolumeSpec> {
@@ -47,7 +52,7 @@ pub(super) fn spec(raw: RawVolume, defaults: &Watch, document: &Document<'_>) ->
         Given::Is(..) | Given::Absent(_) | Given::Broken => None,
     };
     let sentinel = raw.sentinel.value().and_then(|raw| sentinel(raw, document));
-    let repair = repair(raw.repair, method);
+    let repair = repair(raw.repair, method, document);
     let (name, mountpoint) = (raw.name.value()?, raw.mountpoint.value()?);
     let spec = VolumeSpec {
         id: VolumeId::new(name.0),
@@ -178,7 +183,41 @@ fn placeholders(argument: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn repair(raw: RawRepair, method: Option<MethodName>) -> Repair {
+/// Who is asked: exactly one program, or one address.
+fn hook(raw: RawHook, document: &Document<'_>) -> Option<Hook> {
+    let RawHook { place, exec, url, timeout } = raw;
+    let how = match (exec, url) {
+        (Given::Is(..), Given::Is(_, place)) => {
+            let why = "but only one can be asked; remove exec or url".to_owned();
+            document.report(place, Problem::Conflict { found: "both exec and url".to_owned(), why });
+            return None;
+        }
+        (Given::Absent(_), Given::Absent(_)) => {
+            let why = "a hook needs exec = [\"/etc/mountie/ask\"] or url = \"http://127.0.0.1:8080/ask\"";
+            document.report(place, Problem::Missing { why: why.to_owned() });
+            return None;
+        }
+        (Given::Is(argv, place), _) => {
+            if !argv.first().is_some_and(|program| is_program(&program.0)) {
+                let why = "which is no program; expected an absolute path, or a name to look up in PATH; there is no shell";
+                let found = argv.first().map_or("an empty list".to_owned(), |program| show::text(&program.0));
+                document.report(place, Problem::Conflict { found, why: why.to_owned() });
+                return None;
+            }
+            HookWay::Exec(argv.into_iter().map(|word| word.0).collect())
+        }
+        (_, Given::Is(url, _)) => HookWay::Post(url.0),
+        (Given::Broken, _) | (_, Given::Broken) => return None,
+    };
+    Some(Hook { how, timeout: timeout.value().map_or(HOOK_TIMEOUT, |timeout| timeout.0) })
+}
+
+/// A program is named absolutely or looked up.
+fn is_program(word: &str) -> bool {
+    !word.is_empty() && (word.starts_with('/') || !word.contains('/'))
+}
+
+fn repair(raw: RawRepair, method: Option<MethodName>, document: &Document<'_>) -> Repair {
     let default = Repair::default();
     let method = match method {
         Some(MethodName::Command) => {
@@ -190,5 +229,6 @@ fn repair(raw: RawRepair, method: Option<MethodName>) -> Repair {
         method,
         timeout: raw.timeout.value().map_or(default.timeout, |timeout| timeout.0),
         max_attempts: raw.max_attempts.value().map_or(default.max_attempts, |attempts| attempts.0),
+        hook: raw.hook.value().and_then(|raw| hook(raw, document)),
     }
 }

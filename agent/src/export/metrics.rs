@@ -19,6 +19,7 @@ use agent_core::engine::Transition;
 use agent_core::id::VolumeId;
 use agent_core::observation::{PlanReport, ProbeReport, ProbeResult};
 use agent_core::remediation::Plan;
+use agent_core::status::Hold;
 use agent_core::time::Monotonic;
 use agent_core::verdict::HealthState;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts};
@@ -47,11 +48,28 @@ pub enum Suppression {
     DryRun,
     /// The volume falls again and again: the repair waits.
     Flapping,
+    /// The hook puts it off.
+    Hook,
+    /// Somebody else heals the volume, or has just changed what is mounted there.
+    OtherHealer,
+    /// The server cannot be reached.
+    ServerUnreachable,
 }
 
 impl Suppression {
     /// Every cause.
-    pub const ALL: [Self; 2] = [Self::DryRun, Self::Flapping];
+    pub const ALL: [Self; 5] =
+        [Self::DryRun, Self::Flapping, Self::Hook, Self::OtherHealer, Self::ServerUnreachable];
+
+    /// What a repair that is due waits for.
+    #[must_use]
+    pub const fn of(hold: Hold) -> Self {
+        match hold {
+            Hold::Healer | Hold::Change => Self::OtherHealer,
+            Hold::Server => Self::ServerUnreachable,
+            Hold::Hook => Self::Hook,
+        }
+    }
 
     /// The bounded label.
     #[must_use]
@@ -59,6 +77,9 @@ impl Suppression {
         match self {
             Self::DryRun => "dry_run",
             Self::Flapping => "flapping",
+            Self::Hook => "hook",
+            Self::OtherHealer => "other_healer",
+            Self::ServerUnreachable => "server_unreachable",
         }
     }
 }

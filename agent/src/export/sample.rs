@@ -108,6 +108,9 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         due_plan: None,
         last_repair: None,
         next_attempt: None,
+        held: None,
+        hook: None,
+        asked: None,
         history: Vec::new(),
     }
 }

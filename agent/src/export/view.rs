@@ -16,12 +16,14 @@ use agent_core::secret::hide;
 pub use events::{ActorView, EventList, EventView, TransitionView};
 pub use incidents::{AckAnswer, IncidentList, IncidentRef, IncidentView, LossView, MemberView};
 pub use people::{BlockedView, CulpritView};
+pub use waits::{HeldView, HookView, QuestionView};
 
 pub mod doctor;
 
 mod events;
 mod incidents;
 mod people;
+mod waits;
 
 /// Answer of `/api/v1/volumes`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -143,6 +145,12 @@ pub struct VolumeView {
     pub last_repair: Option<RepairView>,
     /// The next attempt is not before this time.
     pub next_attempt: Option<Timestamp>,
+    /// What a repair that is due waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldView>,
+    /// Who is asked before each repair, and what was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<HookView>,
     /// The last processes that met an error, newest first.
     pub culprits: Vec<CulpritView>,
     /// How many tasks wait on it, in the same call since an earlier census.
@@ -309,6 +317,8 @@ impl VolumeView {
             due_plan: volume.due_plan.as_ref().map(PlanView::new),
             last_repair: RepairView::of(volume, clock),
             next_attempt: volume.next_attempt.map(|time| clock.at(time)),
+            held: HeldView::of(volume, clock),
+            hook: HookView::of(volume, clock),
             culprits: CulpritView::of(volume, snapshot),
             blocked_tasks: volume.blocked_count,
             blocked: BlockedView::of(volume, snapshot),

@@ -282,6 +282,27 @@ pub(super) fn grown_volume_file(piece: &[u8], copies: usize) -> Vec<u8> {
     text.replacen("\"falls\": []", &format!("\"falls\": [{}]", moments.join(",")), 1).into_bytes()
 }
 
+pub(super) const HOOK_ANSWER_WORDS: &[&[u8]] = &[
+    b"\"answer\":",
+    b"\"wait\"",
+    b"\"seconds\":",
+    b"1e999",
+    b"-0",
+    b"\"text\":",
+    b"null",
+    b"{",
+    b"}",
+    b"\\u0000",
+];
+
+pub(super) fn hook_answers() -> Vec<Vec<u8>> {
+    owned(&[
+        "{\"answer\":\"remount\"}\n",
+        "{\"answer\":\"wait\",\"seconds\":60.5,\"text\":\"until token=Zx9\"}",
+        "{\"text\":null,\"answer\":\"escalate\",\"more\":[1,{\"a\":null}]}",
+    ])
+}
+
 pub(super) fn probe_messages() -> Vec<Vec<u8>> {
     let superblock = SuperblockId { major: 0, minor: 46 };
     let request = |sentinel| Request {

@@ -102,6 +102,10 @@ fn check_outputs(outputs: &[Output]) {
             Output::Remember(memory) => assert!(remembered.insert(&memory.volume), "{}", memory.volume),
             Output::Execute(_)
             | Output::WouldExecute(_)
+            | Output::Stop(_)
+            | Output::Ask(_)
+            | Output::Reach(_)
+            | Output::Held(..)
             | Output::Transition(_)
             | Output::Settled { .. }
             | Output::Acknowledged { .. }

@@ -8,11 +8,13 @@ use agent_core::errno::Errno;
 use agent_core::glob::{Glob, Kind};
 use agent_core::id::SuperblockId;
 use agent_core::remediation::Outcome;
+use agent_core::remediation::asking::Answer;
 use agent_core::time::Monotonic;
 use agent_core::{path, secret};
 use bytes::BytesMut;
 
 use super::{Memory, Target, seeds, tables};
+use crate::asking::answer;
 use crate::config::{Config, Environment, Sources};
 use crate::kernel::btf::KernelTypes;
 use crate::probe::protocol;
@@ -140,6 +142,14 @@ pub const TARGETS: &[Target] = &[
         seeds: seeds::remediation_lines,
         words: seeds::REMEDIATION_WORDS,
         memory: Memory { per_byte: 100, fixed: 16 << 10 },
+        grow: repeated,
+    },
+    Target {
+        name: "hook_answer",
+        feed: hook_answer,
+        seeds: seeds::hook_answers,
+        words: seeds::HOOK_ANSWER_WORDS,
+        memory: Memory { per_byte: 200, fixed: 64 << 10 },
         grow: repeated,
     },
     Target {
@@ -323,6 +333,13 @@ fn volume_file(input: &[u8]) {
         assert_eq!(again.map(|again| again.into_memory(&clocks)), Some(memory.clone()));
         tables::remembered(memory, clocks.now);
     }
+}
+
+/// What is understood is one of the answers that there are, and a wait is a time that can be added up.
+fn hook_answer(input: &[u8]) {
+    let Ok((answer, text)) = answer::parse(input) else { return };
+    let _ = secret::hide(&text);
+    assert!(!matches!(answer, Answer::Nothing(_)), "{answer:?}");
 }
 
 /// Frames, and what is in them: a message is the only one that its bytes mean.

@@ -145,6 +145,12 @@ fn table_of(namespace: &Path) -> Result<PathBuf, NamespaceError> {
     Ok(process.join("mountinfo"))
 }
 
+/// `<process>/ns/mnt` → `<process>/ns/net`: the network of those whose mounts are watched. `None`: this process's own.
+#[must_use]
+pub fn network_of(setting: &Path) -> Option<PathBuf> {
+    (setting.is_absolute() && setting.ends_with("ns/mnt")).then(|| setting.with_file_name("net"))
+}
+
 fn entered(path: &Path, mountinfo: PathBuf, inode: Option<u32>) -> Result<Namespace, NamespaceError> {
     File::open(&mountinfo).map_err(|source| NamespaceError::Table { path: mountinfo.clone(), source })?;
     try_to_enter(path)?;

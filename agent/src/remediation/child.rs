@@ -33,6 +33,8 @@ pub(super) enum Ending {
     Done(Step),
     /// Killed at its deadline, while it was about to do this.
     TimedOut(String),
+    /// Killed because it was told to stop, likewise.
+    Stopped(String),
     /// Without an answer; the exit code or, negative, the signal.
     Lost { code: i32, doing: String },
 }
@@ -62,7 +64,7 @@ impl Launcher {
     pub(super) async fn run(
         &self,
         request: &Request,
-        limit: Duration,
+        (limit, stop): (Duration, impl Future<Output = ()>),
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Ending, ChildError> {
         let text = serde_json::to_vec(request).map_err(ChildError::Encode)?;
@@ -70,15 +72,24 @@ impl Launcher {
         // Declared after the child, so that it is dropped before: an unreaped child keeps the group's number.
         let group = Group::of(&child);
         let mut doing = "start".to_owned();
-        match timeout(limit, talk(&mut child, &text, &mut doing)).await {
-            Ok(Some(step)) => {
+        let heard = tokio::select! {
+            heard = timeout(limit, talk(&mut child, &text, &mut doing)) => heard.map(Some),
+            () = stop => Ok(None),
+        };
+        match heard {
+            Ok(None) => {
+                let group = group.kill();
+                self.wait_for(Leftover { child, group, permit }).await;
+                Ok(Ending::Stopped(doing))
+            }
+            Ok(Some(Some(step))) => {
                 // Its end may wait for the kernel to let go of a sick file system; nobody else waits for it.
                 // The group is not killed: a program that a helper left behind may be in it.
                 group.release();
                 self.reap(Leftover { child, group: None, permit });
                 Ok(Ending::Done(step))
             }
-            Ok(None) => {
+            Ok(Some(None)) => {
                 // Before it is reaped: from then on the number of its group may be somebody else's. What has
                 // ended keeps its exit code.
                 let group = group.kill();

@@ -4,6 +4,7 @@ use super::{Source, code_lines};
 
 /// Modules of `agent`, and the sibling modules each may use. `app` and `main` may use all.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("asking", &["error_chain", "exit_code", "sys"]),
     ("cli", &["config", "exit_code"]),
     ("client", &["exit_code", "export", "sys"]),
     ("config", &["exit_code", "sensor", "telemetry"]),

@@ -275,8 +275,14 @@ impl Volume {
     fn sentence(&self, state: HealthState, seen: String) -> String {
         match (state, &self.last_outcome) {
             (HealthState::Probation, _) => format!("good again, not yet believed: {seen}"),
-            (HealthState::Quarantined, _) => format!("no more attempts at repair, a person must act: {seen}"),
-            (HealthState::Degraded, Some(outcome)) => format!("{seen}; last repair: {outcome}"),
+            (HealthState::Quarantined, _) => match self.asking.given_up() {
+                Some(why) => format!("not repaired, a person must act, because {why}: {seen}"),
+                None => format!("no more attempts at repair, a person must act: {seen}"),
+            },
+            (HealthState::Degraded, None) if self.held.is_some() => format!("{seen}{}", self.held_back()),
+            (HealthState::Degraded, Some(outcome)) => {
+                format!("{seen}; last repair: {outcome}{}", self.held_back())
+            }
             (
                 HealthState::Unknown
                 | HealthState::Healthy

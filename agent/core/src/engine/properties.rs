@@ -16,11 +16,12 @@ use crate::id::{Generation, MountId, PlanId, ProbeId, VolumeId};
 use crate::incident::{Daemon, Device};
 use crate::observation::{Census, NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Unfinished};
 use crate::policy::Policy;
+use crate::remediation::asking::{Answer as HookAnswer, NoAnswer};
 use crate::remediation::{Outcome, Refusal};
 use crate::time::Monotonic;
 use crate::topology::{MountTable, Options};
 use crate::verdict::HealthState;
-use crate::volume::{Mode, VolumeSpec};
+use crate::volume::{Hook, HookWay, Mode, VolumeSpec};
 
 mod histories;
 mod kept;
@@ -51,6 +52,9 @@ enum Act {
     Acknowledge(usize),
     Daemons(u32, u32),
     Devices(u32, u32),
+    Server(bool),
+    Hook(usize, Option<HookAnswer>),
+    Shows(u64),
 }
 
 fn result() -> impl Strategy<Value = ProbeResult> {
@@ -78,6 +82,16 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::TimedOut),
         Just(Outcome::Refused(Refusal::TableChanged)),
         Just(Outcome::Refused(Refusal::SameSuperblock)),
+    ]
+}
+
+fn hook_answer() -> impl Strategy<Value = HookAnswer> {
+    prop_oneof![
+        3 => Just(HookAnswer::Remount),
+        1 => Just(HookAnswer::Resolved),
+        2 => (0..200_u64).prop_map(|time| HookAnswer::Wait(seconds(time))),
+        1 => Just(HookAnswer::Escalate),
+        1 => Just(HookAnswer::Nothing(NoAnswer::Bad)),
     ]
 }
 
@@ -111,12 +125,24 @@ fn act() -> impl Strategy<Value = Act> {
         1 => volume().prop_map(Act::Acknowledge),
         1 => (9..16_u32, 1..3_u32).prop_map(|(minor, pid)| Act::Daemons(minor, pid)),
         1 => (9..16_u32, 90..92_u32).prop_map(|(minor, below)| Act::Devices(minor, below)),
+        2 => any::<bool>().prop_map(Act::Server),
+        2 => (volume(), prop::option::weighted(0.9, hook_answer()))
+            .prop_map(|(volume, answer)| Act::Hook(volume, answer)),
+        2 => (0..4_u64).prop_map(Act::Shows),
     ]
 }
 
 fn specs() -> Vec<VolumeSpec> {
     let kinds = [("nfs4", "filer:/a"), ("fuse.sshfs", "host:"), ("ext4", "/dev/sdb"), ("nfs4", "filer:/d")];
-    NAMES.iter().zip(kinds).map(|(name, (fstype, source))| spec(name, fstype, source, Mode::Act)).collect()
+    let mut specs: Vec<VolumeSpec> = NAMES
+        .iter()
+        .zip(kinds)
+        .map(|(name, (fstype, source))| spec(name, fstype, source, Mode::Act))
+        .collect();
+    let how = HookWay::Exec(vec!["/ask".into()]);
+    specs[1].repair.hook = Some(Hook { how: how.clone(), timeout: seconds(2) });
+    specs[2].repair.hook = Some(Hook { how, timeout: seconds(10) });
+    specs
 }
 
 fn carry_out(world: &mut World, act: Act) {
@@ -176,9 +202,7 @@ fn carry_out(world: &mut World, act: Act) {
             world.mounts.push(mount(5000 + u32::try_from(name).unwrap(), 99, &path, "nfs4", "filer:/a"));
             world.table();
         }
-        other @ (Act::Restart | Act::Reboot | Act::Acknowledge(_) | Act::Daemons(..) | Act::Devices(..)) => {
-            from_outside(world, &other);
-        }
+        other => from_outside(world, &other),
     }
 }
 
@@ -201,6 +225,18 @@ fn from_outside(world: &mut World, act: &Act) {
         Act::Devices(minor, below) => {
             let below = Device { number: device(*below), name: "sda".into() };
             world.feed(Input::Devices([(device(*minor), vec![below])].into()));
+        }
+        Act::Server(is_away) => {
+            world.away.clear();
+            if *is_away {
+                world.away.insert("filer".into());
+            }
+        }
+        Act::Hook(volume, answer) => drop(world.hooks.insert(NAMES[*volume].into(), answer.clone())),
+        Act::Shows(which) => {
+            let running = world.running();
+            let id = running.get(usize::try_from(*which).unwrap()).map_or(PlanId(*which), |plan| plan.id);
+            world.feed(Input::PlanShows(id));
         }
         other => unreachable!("{other:?}"),
     }

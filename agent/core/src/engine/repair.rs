@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::discovery::Presence;
+use crate::engine::gates::Gate;
 use crate::engine::settling::Settled;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output};
@@ -15,6 +16,7 @@ use crate::health::rules::Test;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
+use crate::remediation::asking::Standing;
 use crate::remediation::budget::{Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, class_of, is_repairable, plan, server_of};
@@ -26,6 +28,9 @@ use crate::volume::{Identity, Mode, VolumeSpec};
 
 /// The table is given this long to show what a plan has done.
 const TABLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A change that the table shows this long after the end of a plan may be its work.
+pub(super) const OWN_CHANGE: Duration = Duration::from_secs(2);
 
 /// Storage that failed this long before a volume turned read-only is taken for the cause. Nothing wakes the reader of
 /// the table then: it may see the turn only with its next reading.
@@ -39,6 +44,10 @@ pub(super) struct Running {
     pub(super) server: Option<Vec<u8>>,
     /// What it settles; `None` for a repair.
     pub(super) settles: Option<Settled>,
+    /// From now on it may be the plan itself that changes the place.
+    pub(super) shows: bool,
+    /// It was told to stop.
+    pub(super) is_stopped: bool,
 }
 
 /// What stands in the way of a repair.
@@ -59,7 +68,9 @@ impl Volume {
     pub(super) fn wants_repair(&self, now: Monotonic) -> Repairs {
         let Some((rung, reason)) = self.rung() else { return Repairs::No };
         let Some(since) = self.wrong_since(reason) else { return Repairs::No };
-        let patience = since + rung.patience_with(self.watch.deadline);
+        let own = since + rung.patience_with(self.watch.deadline);
+        let healers = self.healer.map(|healer| since + healer.patience());
+        let patience = [Some(own), healers, self.others_until].into_iter().flatten().max().unwrap_or(own);
         if patience > now {
             return Repairs::At(patience);
         }
@@ -68,16 +79,17 @@ impl Volume {
             return if is_made { Repairs::No } else { Repairs::Now(reason) };
         }
         let allowed = self.spec.as_ref().map_or(0, |spec| spec.repair.max_attempts);
-        match self.budget.permit(now, allowed) {
-            Permit::Spent => Repairs::Spent,
-            Permit::NotBefore(time) => Repairs::At(time),
-            Permit::Now => Repairs::Now(reason),
+        match (self.budget.permit(now, allowed), self.asking.stand(now)) {
+            (Permit::Spent, _) | (_, Standing::GivenUp) => Repairs::Spent,
+            (Permit::NotBefore(time), Standing::Waits(until)) => Repairs::At(time.max(until)),
+            (Permit::NotBefore(time), _) | (Permit::Now, Standing::Waits(time)) => Repairs::At(time),
+            (Permit::Now, Standing::Clear | Standing::Ask | Standing::Out) => Repairs::Now(reason),
         }
     }
 
     /// Since when the patience of the ladder counts. What has hung is replaced only while a probe is still out: once
     /// that came back the volume is slow, and the next look says more.
-    fn wrong_since(&self, reason: Reason) -> Option<Monotonic> {
+    pub(super) fn wrong_since(&self, reason: Reason) -> Option<Monotonic> {
         if reason != Reason::Hung {
             return Some(self.sick_since);
         }
@@ -97,7 +109,7 @@ impl Volume {
     }
 
     /// The row of the ladder that applies.
-    fn rung(&self) -> Option<(&'static Rung, Reason)> {
+    pub(super) fn rung(&self) -> Option<(&'static Rung, Reason)> {
         let may_act = matches!(self.watch.mode, Mode::Act | Mode::DryRun);
         let is_waiting = self.plan.is_some() || self.hold_until.is_some();
         if !may_act || is_waiting || self.condition.state != HealthState::Degraded {
@@ -165,7 +177,7 @@ impl Volume {
         is_new
     }
 
-    fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
+    pub(super) fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
@@ -215,7 +227,13 @@ impl Engine {
     /// Makes a plan for a volume if it is due one and nothing stands in the way.
     pub(super) fn consider_repair(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
         self.wanting.remove(id);
+        self.contacts.leave(id, self.policy.node);
+        self.miss_lost(id, now, outputs);
         let Some(volume) = self.volumes.get_mut(id) else { return };
+        if !volume.condition.state.is_sick() && !volume.asking.is_at_rest() {
+            volume.asking.forget();
+        }
+        let mut held = volume.held_for_a_time(now);
         match volume.wants_repair(now) {
             Repairs::No | Repairs::At(_) if !volume.is_due_still() => volume.due_plan = None,
             Repairs::No | Repairs::At(_) => {}
@@ -231,13 +249,18 @@ impl Engine {
                 self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
             }
             Repairs::Now(reason) => {
+                held = None;
                 if self.is_repair_blocked(id) {
                     self.wanting.insert(id.clone());
                 } else {
-                    self.start_repair(id, reason, now, outputs);
+                    match self.gate(id, reason, now, outputs) {
+                        Gate::Open => self.start_repair(id, reason, now, outputs),
+                        Gate::Shut(by) => held = by,
+                    }
                 }
             }
         }
+        self.hold(id, held, now, outputs);
     }
 
     /// One plan for a volume, a superblock, a server and a place; only so many on the node; none while a probe
@@ -265,6 +288,7 @@ impl Engine {
         self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
         volume.plan = Some(plan.id);
         volume.budget.start(now);
+        volume.asking.used();
         let message = format!("plan {} is running, because: {}", plan.id, volume.condition.message);
         outputs.extend(volume.apply(Event::PlanStarted, message, now).map(Output::Transition));
         let running = Running {
@@ -272,6 +296,8 @@ impl Engine {
             superblock: volume.shown.as_ref().map(|shown| shown.superblock),
             server: volume.server(),
             settles: None,
+            shows: !plan.begins_aside(),
+            is_stopped: false,
         };
         self.running.insert(plan.id, running);
         outputs.push(Output::Execute(plan));
@@ -288,11 +314,15 @@ impl Engine {
         self.touched.append(&mut self.wanting);
         self.settling_due = true;
         let Some(settled) = running.settles else {
+            if let Some(volume) = self.volumes.get_mut(&id).filter(|_| running.shows) {
+                volume.own_until = Some(now + OWN_CHANGE);
+            }
             self.repair_finished(&id, (report, running.plan.old), now, outputs);
             return;
         };
         if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.plan == Some(report.id)) {
             volume.plan = None;
+            volume.own_until = Some(now + OWN_CHANGE);
             volume.probes.want(now);
             self.touched.insert(id);
         }
@@ -312,6 +342,9 @@ impl Engine {
         };
         let flaps = volume.flaps(thresholds, now);
         volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
+        if report.outcome == Outcome::Refused(Refusal::TableChanged) {
+            volume.others_until = Some(now + thresholds.others_first);
+        }
         if let Some(event) = volume.end_plan(report, old, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));
@@ -332,6 +365,9 @@ fn outcome_text(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Failed(errno) => format!("failed with {errno}"),
         Outcome::HelperFailed(code) => format!("the helper ended with {code}"),
+        Outcome::Refused(Refusal::TableChanged) => {
+            String::from("somebody else changed what is mounted there; it is looked at anew")
+        }
         Outcome::Changed
         | Outcome::AlreadySo
         | Outcome::Refused(_)

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::engine::repair::Repairs;
 use crate::engine::volume::Volume;
 use crate::path::escape;
+use crate::remediation::asking::name_of;
 use crate::status::VolumeStatus;
 use crate::time::Monotonic;
 
@@ -43,6 +44,9 @@ impl Engine {
             due_plan: volume.due_plan.clone(),
             last_repair: volume.last_repair.clone(),
             next_attempt: next_attempt(volume, self.now),
+            held: volume.held.clone(),
+            hook: spec.and_then(|spec| spec.repair.hook.as_ref()).map(name_of),
+            asked: volume.asking.last().cloned(),
             history: volume.history.clone(),
         }
     }

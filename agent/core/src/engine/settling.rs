@@ -143,7 +143,14 @@ impl Engine {
         if let Some(volume) = self.volumes.get_mut(&plan.volume).filter(|_| touches_volume) {
             volume.plan = Some(plan.id);
         }
-        let running = Running { plan: plan.clone(), superblock: plan.old, server: None, settles: Some(what) };
+        let running = Running {
+            plan: plan.clone(),
+            superblock: plan.old,
+            server: None,
+            settles: Some(what),
+            shows: true,
+            is_stopped: false,
+        };
         self.running.insert(plan.id, running);
         outputs.push(Output::Execute(plan));
     }

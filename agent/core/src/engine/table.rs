@@ -71,6 +71,9 @@ impl Engine {
             Some(old) => changed(old, &table).into_iter().any(|mount| self.concerns(mount)),
             None => true,
         };
+        if is_relevant {
+            self.notice_others(&table, now, outputs);
+        }
         self.table = Some(table);
         self.settling_due = true;
         if is_relevant {

@@ -1,14 +1,17 @@
 //! The engine as a whole, one behaviour a test.
 
+mod asks;
 mod errors;
 mod incidents;
 mod looks;
 mod losses;
+mod others;
 mod places;
 mod renewed;
 mod remembers;
 mod repairs;
 mod schedule;
+mod servers;
 mod settles;
 mod shared;
 mod waits;

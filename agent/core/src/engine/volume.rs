@@ -8,6 +8,7 @@ use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
 use crate::engine::census::Blocked;
 use crate::engine::memory::Mark;
+use crate::engine::others::Top;
 use crate::engine::pace::{ProbeClock, Rhythm};
 use crate::engine::probing::Behind;
 use crate::errno::Errno;
@@ -20,7 +21,10 @@ use crate::memory::MountMemory;
 use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
+use crate::remediation::asking::Asking;
 use crate::remediation::budget::Budget;
+use crate::remediation::healers::Healer;
+use crate::status::Held;
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::topology::automount::Automount;
@@ -39,6 +43,8 @@ pub(super) struct Shown {
     pub(super) source: Vec<u8>,
     /// The address of the server, where the table tells it.
     pub(super) address: Option<Vec<u8>>,
+    /// The options that say how and where the server is reached.
+    pub(super) where_it_listens: Vec<Vec<u8>>,
 }
 
 impl Shown {
@@ -55,6 +61,12 @@ impl Shown {
                 .iter()
                 .find_map(|word| word.strip_prefix(b"addr="))
                 .map(<[u8]>::to_vec),
+            where_it_listens: mount
+                .super_options
+                .iter()
+                .filter(|word| is_of_server(word))
+                .map(<[u8]>::to_vec)
+                .collect(),
         }
     }
 
@@ -68,6 +80,11 @@ impl Shown {
         let is_other = self.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
         self.superblock == mount.superblock && self.mount_id == mount.id && !is_other
     }
+}
+
+fn is_of_server(option: &[u8]) -> bool {
+    option == b"rdma"
+        || [b"addr=".as_slice(), b"port=", b"proto="].iter().any(|name| option.starts_with(name))
 }
 
 /// One volume.
@@ -125,6 +142,18 @@ pub(super) struct Volume {
     pub(super) last_outcome: Option<String>,
     /// The last repair that ended, and when.
     pub(super) last_repair: Option<(Monotonic, PlanReport)>,
+    /// What its hook was asked, and said.
+    pub(super) asking: Asking,
+    /// What keeps a repair that is due from beginning.
+    pub(super) held: Option<Held>,
+    /// Who else heals it.
+    pub(super) healer: Option<Healer>,
+    /// What the last table showed topmost at its place; `None` before the first.
+    pub(super) top: Option<Option<Top>>,
+    /// A plan of the agent's own may be what changes its place, until then.
+    pub(super) own_until: Option<Monotonic>,
+    /// Somebody else changed its place, and goes first until then.
+    pub(super) others_until: Option<Monotonic>,
     /// When the engine looks at it next without being asked.
     pub(super) wake: Option<Monotonic>,
     /// What an earlier run knew of the mount, until the table shows whether it is still that one.
@@ -190,6 +219,12 @@ impl Volume {
             hold_until: None,
             last_outcome: None,
             last_repair: None,
+            asking: Asking::default(),
+            held: None,
+            healer: None,
+            top: None,
+            own_until: None,
+            others_until: None,
             wake: None,
             recalled_mount: None,
             errors_until: None,
@@ -229,6 +264,7 @@ impl Volume {
         self.spec = spec.cloned();
         // It was made by the old settings; if it is still due, it is made anew.
         self.due_plan = None;
+        self.asking.forget();
         true
     }
 
@@ -241,6 +277,7 @@ impl Volume {
         self.gone_since = None;
         let mut seen = Seen { changed: was != (self.presence, self.depth), transition: None };
         self.automount = sighting.automount;
+        self.healer = self.other_healer(sighting.mount);
         if self.further != sighting.further {
             self.further.clone_from(&sighting.further);
             seen.changed = true;

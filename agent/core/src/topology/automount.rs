@@ -16,6 +16,8 @@ pub struct Automount {
     /// It expires when no path walk has come by for so long. `None`: it does not expire, or only its open files
     /// keep it.
     pub expires_after: Option<Duration>,
+    /// The nearest trap is one of systemd's, not of the automounter's daemon.
+    pub by_systemd: bool,
 }
 
 impl MountTable {
@@ -31,7 +33,9 @@ impl MountTable {
             let Some(parent) = self.run(&self.snapshot.by_id, below).next() else { break };
             if parent.fstype == "autofs" {
                 let expires_after = expiry(parent).max(found.and_then(|found| found.expires_after));
-                found = Some(Automount { expires_after });
+                let by_systemd =
+                    found.map_or(parent.source.starts_with(b"systemd-"), |found| found.by_systemd);
+                found = Some(Automount { expires_after, by_systemd });
             }
             if parent.parent == parent.id {
                 break;
@@ -120,6 +124,22 @@ mod tests {
         assert_eq!(expires(7), Some(Some(60)));
         assert_eq!(expires(3), Some(Some(300)));
         assert_eq!(expires(5), Some(Some(600)));
+    }
+
+    #[test]
+    fn the_nearest_trap_says_whose_it_is() {
+        let mut outer = mount(2, 1, "/a", "autofs", "rw,timeout=60");
+        let inner = |source: &str| {
+            let trap = mount(4, 3, "/a/b/c", "autofs", "rw,timeout=60");
+            Mount { source: source.as_bytes().to_vec(), ..trap }
+        };
+        outer.source = b"systemd-1".to_vec();
+        let (above, top) = (mount(3, 2, "/a/b", "nfs4", "rw"), mount(5, 4, "/a/b/c", "nfs4", "rw"));
+        for (source, expected) in [("systemd-1", true), ("/etc/auto.c", false)] {
+            let table = MountTable::new(vec![outer.clone(), above.clone(), inner(source), top.clone()]);
+            assert_eq!(table.automount_of(&top).unwrap().by_systemd, expected, "{source}");
+            assert!(table.automount_of(&above).unwrap().by_systemd);
+        }
     }
 
     #[test]

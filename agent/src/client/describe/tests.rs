@@ -137,3 +137,29 @@ fn names_are_quoted_for_the_shell() {
     assert_eq!(quoted("/mnt/a.b-c_1"), "/mnt/a.b-c_1");
     assert_eq!(quoted("/mnt/it's \"x\""), "'/mnt/it'\\''s \"x\"'");
 }
+
+#[test]
+fn what_a_repair_waits_for_is_told_and_what_the_hook_has_said() {
+    use agent_core::remediation::asking::{Answer, Asked};
+    use agent_core::status::{Held, Hold};
+
+    let mut snapshot = sample_snapshot();
+    let scratch = snapshot.volumes.iter_mut().find(|volume| volume.id.as_str() == "scratch").unwrap();
+    let text = "waits for server filer1:2049 (connection refused)".to_owned();
+    scratch.held = Some(Held { hold: Hold::Server, since: seconds(900), until: None, text });
+    scratch.hook = Some("/etc/mountie/ask".to_owned());
+    let answered =
+        Some((seconds(961), Answer::Wait(std::time::Duration::from_secs(60)), "token=Zx9".to_owned()));
+    scratch.asked = Some(Asked { at: seconds(960), answered, put_off: 2 });
+    let list = VolumeList::new(&snapshot);
+    let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
+    let text = render(&VolumeAnswer { at: list.at, volume, error: None });
+    let expected = "
+  held back         waits for server filer1:2049 (connection refused), since 2026-01-31T11:58:20Z, 1m40s ago
+  hook              /etc/mountie/ask is asked before each attempt
+                    asked 2026-01-31T11:59:20Z, 40s ago
+                    wait: token=***, 2026-01-31T11:59:21Z, 39s ago
+                    put off 2 times, one after the other
+";
+    assert!(text.contains(expected), "{text}");
+}

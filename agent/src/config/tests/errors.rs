@@ -271,7 +271,6 @@ fn what_this_version_cannot_do_is_refused_not_ignored() {
         ),
         ("method = \"systemd\"", "method = \"systemd\" is not supported"),
         ("method = \"csi\"", "method = \"csi\" is not supported"),
-        ("hook = { exec = [\"/x\"] }", "volume[0].repair.hook: hook is not supported by this version"),
         ("swap_consumers = true", "swap_consumers = true is not supported by this version"),
         ("delete_pods = true", "delete_pods = true is not supported by this version"),
     ];
@@ -281,6 +280,45 @@ fn what_this_version_cannot_do_is_refused_not_ignored() {
     }
     accepted(&volume("[volume.repair]\nswap_consumers = false\ndelete_pods = false"));
     assert!(error(&volume("[volume.repair]\ndelete_pods = 1")).contains("expected true or false"));
+}
+
+#[test]
+fn a_hook_is_one_program_or_one_address() {
+    let wrong = [
+        ("hook = true", "volume[0].repair.hook: found true"),
+        ("hook = {}", "a hook needs exec"),
+        ("hook = { exec = [] }", "an empty list"),
+        ("hook = { exec = [\"bin/ask\"] }", "which is no program"),
+        ("hook = { exec = \"/x\" }", "write [\"/x\"]"),
+        ("hook = { exec = [\"/x\"], url = \"http://h/\" }", "both exec and url"),
+        ("hook = { url = \"https://h/\" }", "write exec"),
+        ("hook = { url = \"ftp://h/\" }", "expected an address"),
+        ("hook = { url = \"http:///x\" }", "no valid host"),
+        ("hook = { url = \"http://h:port/\" }", "no valid host"),
+        ("hook = { url = \"http://u:Zx9@h/\" }", "holds a secret"),
+        ("hook = { url = \"http://h/?token=Zx9\" }", "holds a secret"),
+        ("hook = { url = \"unix:run/x\" }", "is relative"),
+        (
+            "hook = { exec = [\"/x\"], timeout = \"1h\" }",
+            "volume[0].repair.hook.timeout: found \"1h\", which is too long",
+        ),
+        ("hook = { exec = [\"/x\"], time = \"1s\" }", "volume[0].repair.hook.time: unknown key"),
+    ];
+    for (line, expected) in wrong {
+        let found = error(&volume(&format!("[volume.repair]\n{line}")));
+        assert!(found.contains(expected) && !found.contains("Zx9"), "{line}\n{found}");
+    }
+    for (line, expected) in [
+        ("{ exec = [\"ask\", \"-v\"] }", "ask"),
+        ("{ url = \"http://127.0.0.1:8080\" }", "http://127.0.0.1:8080/"),
+        ("{ url = \"http://[::1]/a?b\" }", "http://[::1]/a"),
+        ("{ url = \"unix:/run//ask.sock\" }", "unix:/run/ask.sock"),
+    ] {
+        let config = accepted(&volume(&format!("[volume.repair]\nhook = {line}")));
+        let hook = config.policy.volumes[0].repair.hook.clone().unwrap();
+        assert_eq!(agent_core::remediation::asking::name_of(&hook), expected);
+        assert_eq!(hook.timeout.as_secs(), 10);
+    }
 }
 
 #[test]

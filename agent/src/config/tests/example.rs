@@ -38,6 +38,7 @@ fn accepted_keys() -> Vec<String> {
         "[[volume]]\nname = \"v\"\nmountpoint = \"/v\"\nsentinel = { path = \"p\", x = 1 }",
         "[[volume]]\nname = \"v\"\nmountpoint = \"/v\"\nidentity = { x = 1 }",
         "[[volume]]\nname = \"v\"\nmountpoint = \"/v\"\n[volume.repair]\nx = 1",
+        "[[volume]]\nname = \"v\"\nmountpoint = \"/v\"\n[volume.repair]\nhook = { exec = [\"/a\"], x = 1 }",
     ];
     let mut keys = Vec::new();
     for place in places {

@@ -4,7 +4,8 @@ use super::*;
 use agent_core::id::VolumeId;
 use agent_core::path::BytePath;
 use agent_core::volume::{
-    Discovery, Identity, Method, Mode, ProbeUser, Repair, Selector, Sentinel, VolumeSpec, Watch,
+    Discovery, Hook, HookAddress, HookWay, Identity, Method, Mode, ProbeUser, Repair, Selector, Sentinel,
+    VolumeSpec, Watch,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -49,6 +50,16 @@ fn method() -> impl Strategy<Value = Method> {
     prop_oneof![Just(Method::Mount), command]
 }
 
+fn hook() -> impl Strategy<Value = Hook> {
+    let exec = ("/[a-z]{1,8}", prop::collection::vec("[ -<>-~é]{0,12}", 0..3))
+        .prop_map(|(program, rest)| HookWay::Exec(std::iter::once(program).chain(rest).collect()));
+    let http = ("[a-z]{1,8}(:[1-9][0-9]{0,3})?", "/[a-z]{0,8}(\\?[a-z]{1,3})?")
+        .prop_map(|(authority, path)| HookWay::Post(HookAddress::Http { authority, path }));
+    let unix = "/[a-zé]{1,8}".prop_map(|path| HookWay::Post(HookAddress::Unix(path)));
+    let how = prop_oneof![exec, http, unix];
+    (how, millis(100..=300_000)).prop_map(|(how, timeout)| Hook { how, timeout })
+}
+
 fn spec() -> impl Strategy<Value = VolumeSpec> {
     let what = (
         of(component().prop_filter("no flag", |source| !source.starts_with(b"-"))),
@@ -57,7 +68,7 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
     );
     let sentinel = of((component(), of("[ -~é\n\"'\\\\]{0,30}")));
     let identity = (of("[0-9a-f]{8}-[0-9a-f]{4}"), of("[0-9a-f]{16}"));
-    let repair = (method(), millis(100..=3_600_000), 1..=1000u32);
+    let repair = (method(), millis(100..=3_600_000), 1..=1000u32, of(hook()));
     ("[A-Za-z0-9._:/@]{1,20}", component(), what, watch(), sentinel, (any::<bool>(), identity, repair))
         .prop_map(
             |(
@@ -81,7 +92,12 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
                     }),
                     write_probe,
                     identity: Identity { uuid, fsid },
-                    repair: Repair { method: repair.0, timeout: repair.1, max_attempts: repair.2 },
+                    repair: Repair {
+                        method: repair.0,
+                        timeout: repair.1,
+                        max_attempts: repair.2,
+                        hook: repair.3,
+                    },
                 };
                 // Rules between keys.
                 if spec.repair.method == Method::Mount && (spec.source.is_none() || spec.fstype.is_none()) {

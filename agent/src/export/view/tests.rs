@@ -71,3 +71,43 @@ fn the_doctor_names_every_source_even_one_that_never_reported() {
     assert!(report.sources.iter().all(|source| source.state == SourceWord::Off));
     assert!(!report.has_a_source());
 }
+
+#[test]
+fn a_hook_is_told_everything_but_secrets() {
+    use agent_core::id::QuestionId;
+    use agent_core::remediation::asking::Question;
+    use agent_core::volume::{Hook, HookWay};
+
+    let mut snapshot = sample_snapshot();
+    let mut status = snapshot.volumes.pop().unwrap();
+    status.source = "https://ann:Zx9@dav.example/".into();
+    status.condition.message = "tried password=Zx9".into();
+    let mut plan = super::super::sample::mount_plan("models");
+    for action in &mut plan.actions {
+        if let agent_core::remediation::Action::Stage { source, options, .. } = action {
+            *source = b"https://ann:Zx9@dav.example/".to_vec();
+            options.push("password=Zx9".into());
+        }
+    }
+    let how = HookWay::Exec(vec!["/etc/mountie/ask".into(), "--token=Zx9".into()]);
+    let question = Question {
+        id: QuestionId(7),
+        volume: status.id.clone(),
+        hook: Hook { how, timeout: std::time::Duration::from_secs(10) },
+        plan,
+        put_off: 1,
+        put_off_at_most: 10,
+    };
+    let json = super::QuestionView::new(&question, &status, &snapshot).to_json();
+    let text = String::from_utf8(json).unwrap();
+    assert!(!text.contains("Zx9"), "{text}");
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&value["apiVersion"], &value["kind"]), (&"mountie/v1".into(), &"RepairQuestion".into()));
+    assert_eq!(
+        (&value["question"], &value["put_off"], &value["timeout_seconds"]),
+        (&7.into(), &1.into(), &10.0.into())
+    );
+    assert_eq!(value["volume"]["id"], status.id.as_str());
+    assert_eq!(value["plan"]["method"], "mount");
+    assert_eq!(text.matches('\n').count(), 1, "one line");
+}

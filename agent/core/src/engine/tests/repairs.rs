@@ -126,6 +126,7 @@ fn new_settings_renew_the_budget() {
     assert_eq!(world.state("a").0, Quarantined);
     world.policy.volumes[0].repair.max_attempts = 3;
     world.feed(Input::Policy(world.policy.clone()));
+    world.run(millis(5));
     assert_eq!(world.state("a").0, Recovering);
 }
 
@@ -213,6 +214,7 @@ fn only_so_many_plans_at_once_and_one_for_each_server() {
         let path = alloc::string::String::from_utf8(plan.mountpoint.as_bytes().to_vec()).unwrap();
         world.replace(&path, 60 + u32::try_from(plan.id.0).unwrap());
         world.finish(plan.id, Outcome::Changed);
+        world.run(millis(5));
         assert!(server(&volumes(&world)) <= 1);
     }
     world.run(seconds(10));
@@ -263,7 +265,7 @@ fn a_slow_volume_that_answers_in_the_end_is_not_replaced() {
     assert!(world.running().is_empty());
     world.run(millis(3000 + 5999));
     assert!(world.running().is_empty());
-    world.run(millis(1));
+    world.run(millis(5));
     assert_eq!(world.running().len(), 1, "stuck for twice its deadline beyond the deadline");
 }
 
@@ -343,6 +345,7 @@ fn a_volume_behind_a_look_that_hangs_is_repaired_when_tasks_wait_on_it_as_well()
     world.census(10, None, 2);
     assert_eq!(repaired(&world), [], "they may be served yet");
     world.census(10, None, 3);
+    world.run(millis(5));
     assert_eq!(repaired(&world), [VolumeId::new("b")]);
 }
 
@@ -424,8 +427,10 @@ fn a_command_that_heals_in_place_is_believed_without_another_mount() {
 fn a_missing_volume_is_mounted_again() {
     let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
     world.unmount("/mnt/a");
+    world.run(millis(5));
     let plan = world.running().pop().unwrap();
     assert_eq!((plan.reason, plan.old), (Some(Reason::Missing), None));
+    world.feed(Input::PlanShows(plan.id));
     world.mounts.push(mount(33, 33, "/mnt/a", "fuse.sshfs", "a-host:"));
     world.table();
     world.finish(plan.id, Outcome::Changed);

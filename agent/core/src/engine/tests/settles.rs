@@ -73,6 +73,7 @@ fn repair_waits_until_what_is_left_is_settled() {
     assert_eq!(plan.actions, [Action::Unstage]);
     world.unmount("/run/mountie/stage/7");
     world.finish(plan.id, Outcome::AlreadySo);
+    world.run(millis(5));
     assert_eq!(world.state("a").0, Recovering);
     assert_eq!(world.running()[0].reason, Some(crate::verdict::Reason::Missing));
 }
@@ -142,6 +143,7 @@ fn plan_ids_stay_above_those_of_the_journal() {
     let settling = world.running().remove(0);
     assert_eq!(settling.id, PlanId(5001));
     world.finish(settling.id, Outcome::AlreadySo);
+    world.run(millis(5));
     assert_eq!(world.running()[0].id, PlanId(5002));
     assert_eq!(world.settled(), [PlanId(5000)]);
 }

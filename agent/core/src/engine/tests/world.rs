@@ -8,18 +8,20 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, Transition};
+use crate::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, ReachOrder, Transition};
 use crate::errno::Errno;
 use crate::health::loss::Actor;
-use crate::id::{MountId, PlanId, ProbeId, SuperblockId, VolumeId};
+use crate::id::{MountId, PlanId, ProbeId, QuestionId, SuperblockId, VolumeId};
 use crate::incident::{Incident, Moment};
 use crate::memory::Memory;
 use crate::observation::{
     BlockedOn, BlockedTask, Census, KernelErrors, Op, PlanReport, ProbeOk, ProbeReport, ProbeResult,
-    ProbeStep, Source, Task, Unfinished,
+    ProbeStep, Reach, ReachReport, Source, Task, Unfinished,
 };
 use crate::path::BytePath;
 use crate::policy::Policy;
+use crate::remediation::asking::{Answer as HookAnswer, AnswerReport, Question};
+use crate::remediation::service::Service;
 use crate::remediation::{Outcome, Plan};
 use crate::status::VolumeStatus;
 use crate::time::Monotonic;
@@ -98,6 +100,12 @@ pub(in crate::engine) struct World {
     looking: BTreeMap<ProbeId, SuperblockId>,
     running: BTreeMap<PlanId, Plan>,
     used: BTreeSet<PlanId>,
+    /// What hooks say, by volume: `remount` where nothing stands here; `None`: the question is lost.
+    pub(in crate::engine) hooks: BTreeMap<String, Option<HookAnswer>>,
+    /// Servers that cannot be reached, by first name.
+    pub(in crate::engine) away: BTreeSet<String>,
+    trying: BTreeSet<Service>,
+    asking: BTreeSet<QuestionId>,
     /// What a store would hold.
     pub(in crate::engine) stored: BTreeMap<VolumeId, Memory>,
 }
@@ -128,6 +136,10 @@ impl World {
             looking: BTreeMap::new(),
             running: BTreeMap::new(),
             used: BTreeSet::new(),
+            hooks: BTreeMap::new(),
+            away: BTreeSet::new(),
+            trying: BTreeSet::new(),
+            asking: BTreeSet::new(),
             stored: BTreeMap::new(),
         }
     }
@@ -159,6 +171,12 @@ impl World {
             Input::PlanFinished(report) => {
                 self.running.remove(&report.id);
             }
+            Input::Reached(report) => {
+                self.trying.remove(&report.service);
+            }
+            Input::Answered(report) => {
+                self.asking.remove(&report.id);
+            }
             _ => {}
         }
         let outputs = self.engine.handle(self.now, input);
@@ -166,6 +184,9 @@ impl World {
             match &output {
                 Output::Probe(order) => self.look(order),
                 Output::Execute(plan) => self.check_plan(plan.clone()),
+                Output::Ask(question) => self.ask(question),
+                Output::Reach(order) => self.try_server(order),
+                Output::Stop(plan) => assert!(self.running.contains_key(plan), "{plan} does not run"),
                 Output::Remember(memory) => {
                     assert!(self.engine.volume(&memory.volume).is_some(), "{} is no volume", memory.volume);
                     self.stored.insert(memory.volume.clone(), Memory::clone(memory));
@@ -198,6 +219,32 @@ impl World {
         };
         self.pending.push((self.now + after, Input::Probe(report)));
         self.pending.sort_by_key(|(time, _)| *time);
+    }
+
+    fn later(&mut self, after: Duration, input: Input) {
+        self.pending.push((self.now + after, input));
+        self.pending.sort_by_key(|(time, _)| *time);
+    }
+
+    fn ask(&mut self, question: &Question) {
+        assert!(self.asking.insert(question.id), "{:?} twice", question.id);
+        assert!(self.asking.len() <= self.policy.thresholds.plans_at_once, "{:?}", self.asking);
+        let answer = self.hooks.get(question.volume.as_str()).cloned();
+        let Some(answer) = answer.unwrap_or(Some(HookAnswer::Remount)) else {
+            self.asking.remove(&question.id);
+            return;
+        };
+        let (id, volume, took) = (question.id, question.volume.clone(), millis(2));
+        let text = String::from("because");
+        self.later(took, Input::Answered(AnswerReport { id, volume, answer, text, took }));
+    }
+
+    fn try_server(&mut self, order: &ReachOrder) {
+        let service = order.service.clone();
+        assert!(self.trying.insert(service.clone()), "{service} is tried twice at once");
+        let is_away = self.away.contains(&service.hosts[0]);
+        let reach = if is_away { Reach::No("refused".into()) } else { Reach::Yes };
+        self.later(millis(1), Input::Reached(ReachReport { service, reach }));
     }
 
     fn check_plan(&mut self, plan: Plan) {
@@ -253,6 +300,8 @@ impl World {
     pub(in crate::engine) fn restart(&mut self) {
         self.pending.clear();
         self.looking.clear();
+        self.trying.clear();
+        self.asking.clear();
         let first = self.used.iter().map(|plan| plan.0 + 1).max().unwrap_or(100);
         self.engine = Engine::new(self.policy.clone(), PlanId(first));
         let unfinished = core::mem::take(&mut self.running).into_values().map(|plan| Unfinished {
@@ -365,8 +414,17 @@ impl World {
         self.feed(Input::PlanFinished(report));
     }
 
-    /// Another superblock at the place of a volume, as after a repair.
+    /// Another superblock at the place of a volume, as by a repair.
     pub(in crate::engine) fn replace(&mut self, path: &str, minor: u32) {
+        let own = self.running.values().find(|plan| plan.mountpoint == BytePath::from(path));
+        if let Some(id) = own.map(|plan| plan.id) {
+            self.feed(Input::PlanShows(id));
+        }
+        self.replaced_by_others(path, minor);
+    }
+
+    /// The same by somebody else.
+    pub(in crate::engine) fn replaced_by_others(&mut self, path: &str, minor: u32) {
         for mount in self.mounts.iter_mut().filter(|mount| mount.mountpoint == BytePath::from(path)) {
             mount.superblock = device(minor);
             mount.id = MountId(minor);

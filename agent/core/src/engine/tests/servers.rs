@@ -1,0 +1,166 @@
+//! Outages of servers are waited out, and their volumes begin one after the other.
+
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::world::{Answer, World, fails, good, millis, seconds, spec};
+use crate::engine::{Input, Output};
+use crate::id::VolumeId;
+use crate::observation::{Op, Reach, ReachReport};
+use crate::remediation::Outcome;
+use crate::remediation::service::Service;
+use crate::status::Hold;
+use crate::time::Monotonic;
+use crate::verdict::HealthState::{Degraded, Healthy};
+use crate::volume::{Mode, VolumeSpec};
+
+fn nfs(name: &str) -> VolumeSpec {
+    spec(name, "nfs4", &alloc::format!("filer:/{name}"), Mode::Act)
+}
+
+fn tries(world: &World) -> Vec<Monotonic> {
+    let tries = world.log.iter().filter(|(_, output)| matches!(output, Output::Reach(_)));
+    tries.map(|(at, _)| *at).collect()
+}
+
+fn begun(world: &World) -> Vec<(Monotonic, VolumeId)> {
+    let begun = |(at, output): &(Monotonic, Output)| match output {
+        Output::Execute(plan) => Some((*at, plan.volume.clone())),
+        _ => None,
+    };
+    world.log.iter().filter_map(begun).collect()
+}
+
+fn outage(names: &[&str]) -> World {
+    let mut world = World::healthy(names.iter().map(|name| nfs(name)).collect());
+    world.away.insert("filer".into());
+    for name in names {
+        world.answer(name, fails(113));
+    }
+    world
+}
+
+#[test]
+fn while_its_server_is_away_no_attempt_is_spent_and_it_is_said() {
+    let mut world = outage(&["a"]);
+    world.run(seconds(3600));
+    let status = world.status("a");
+    assert_eq!((world.state("a").0, status.attempts, begun(&world).len()), (Degraded, 0, 0));
+    let held = status.held.unwrap();
+    assert_eq!((held.hold, held.until), (Hold::Server, None));
+    assert_eq!(held.text, "waits for server filer:2049 (refused)");
+    assert!(held.since < world.now - seconds(3000), "{held:?}");
+    assert!(status.condition.message.contains("waits for server filer:2049"), "{}", status.condition.message);
+    let count = tries(&world).len();
+    assert!((300..500).contains(&count), "{count} tries in an hour");
+    let told = status.history.iter().filter(|one| one.message.contains("waits for server")).count();
+    assert_eq!(told, 1);
+    let holds = world.log.iter().filter(|(_, output)| matches!(output, Output::Held(..))).count();
+    assert_eq!(holds, 1);
+}
+
+#[test]
+fn when_it_is_back_the_volume_is_repaired() {
+    let mut world = outage(&["a"]);
+    world.run(seconds(600));
+    world.away.clear();
+    world.run(seconds(20));
+    assert_eq!(begun(&world).len(), 1);
+    assert_eq!(world.status("a").held, None);
+    let told = world.status("a").history.iter().any(|one| one.message.contains("is back"));
+    assert!(told);
+}
+
+#[test]
+fn what_answers_again_when_the_server_is_back_is_not_replaced() {
+    let mut world = outage(&["a"]);
+    world.run(seconds(600));
+    world.away.clear();
+    world.answer("a", Answer::Now(good()));
+    world.run(seconds(30));
+    assert_eq!((begun(&world).len(), world.state("a").0), (0, Healthy));
+    let before = tries(&world).len();
+    world.run(seconds(600));
+    assert_eq!(tries(&world).len(), before, "nobody waits for it any more");
+}
+
+#[test]
+fn volumes_of_one_server_share_its_tries_and_begin_apart() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut world = outage(&names);
+    world.policy.thresholds.plans_at_once = 100;
+    world.feed(Input::Policy(world.policy.clone()));
+    world.run(seconds(600));
+    let count = tries(&world).len();
+    assert!(count < 100, "{count} tries");
+    world.log.clear();
+    world.away.clear();
+    for _ in 0..200 {
+        world.run(millis(100));
+        for plan in world.running() {
+            let path = alloc::string::String::from_utf8(plan.mountpoint.as_bytes().to_vec()).unwrap();
+            world.answer(plan.volume.as_str(), Answer::Now(good()));
+            world.replace(&path, 60 + u32::try_from(plan.id.0).unwrap());
+            world.finish(plan.id, Outcome::Changed);
+        }
+    }
+    let begun = begun(&world);
+    assert_eq!(begun.len(), 8);
+    let spread = begun[7].0.since(begun[0].0);
+    assert!(spread >= seconds(1), "{spread:?}: {begun:?}");
+}
+
+#[test]
+fn nodes_do_not_begin_at_the_same_moment() {
+    let moments: BTreeSet<_> = (0..20_u64)
+        .map(|node| {
+            let mut world = outage(&["a"]);
+            world.policy.node = node * 0x9e37_79b9;
+            world.feed(Input::Policy(world.policy.clone()));
+            world.run(seconds(600));
+            world.away.clear();
+            world.run(seconds(30));
+            begun(&world)[0].0
+        })
+        .collect();
+    assert!(moments.len() > 15, "{moments:?}");
+}
+
+#[test]
+fn a_server_that_answers_stale_has_answered() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.away.insert("filer".into());
+    world.answer("a", fails(116));
+    world.hint(10, None, 116, Op::Read);
+    world.run(seconds(5));
+    assert_eq!((tries(&world).len(), begun(&world).len()), (0, 1));
+}
+
+#[test]
+fn a_server_that_nobody_can_try_holds_nothing_up() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.answer("a", fails(113));
+    world.run(seconds(10));
+    world.log.clear();
+    while tries(&world).is_empty() {
+        world.run(millis(100));
+    }
+    let service = Service { hosts: vec!["filer".into()], port: 2049 };
+    world.feed(Input::Reached(ReachReport { service, reach: Reach::Unknown }));
+    world.run(millis(10));
+    assert_eq!(begun(&world).len(), 1);
+}
+
+#[test]
+fn where_no_port_is_known_nothing_is_tried() {
+    let mut lustre = nfs("a");
+    lustre.fstype = Some("lustre".into());
+    let mut udp = spec("b", "nfs4", "other:/b", Mode::Act);
+    udp.options = vec!["proto=udp".into()];
+    let mut world = World::healthy(vec![lustre, udp]);
+    world.away.extend(["filer".into(), "other".into()]);
+    ["a", "b"].iter().for_each(|name| world.answer(name, fails(113)));
+    world.run(seconds(60));
+    assert_eq!((tries(&world).len(), begun(&world).len()), (0, 2));
+}

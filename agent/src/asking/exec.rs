@@ -1,0 +1,183 @@
+//! A hook that is a program: the evidence on its standard input, the answer on its standard output.
+
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use agent_core::remediation::asking::NoAnswer;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::{ANSWER_LIMIT, Failure};
+use crate::sys::parent_death;
+
+/// Where programs are looked for. The agent's own environment never reaches a hook.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What is kept of a hook's complaints.
+const COMPLAINT_LIMIT: usize = 4 * 1024;
+/// Something that the program left behind may hold its output open: after its end that is read for so long.
+const DRAIN: Duration = Duration::from_millis(200);
+/// A killed program may take so long to be gone before it counts as stuck.
+const GONE: Duration = Duration::from_secs(1);
+/// With so many stuck ones no other is started.
+const STUCK_MAX: usize = 8;
+
+/// What a program said, and how it ended.
+struct Said {
+    status: ExitStatus,
+    output: Vec<u8>,
+    complaint: Vec<u8>,
+}
+
+/// Runs the program. It has a process group of its own, which is killed with it when its time is over.
+pub(super) async fn ask(
+    argv: &[String],
+    evidence: &[u8],
+    limit: Duration,
+    stuck: &Arc<AtomicUsize>,
+) -> Result<Vec<u8>, Failure> {
+    if stuck.load(Ordering::Relaxed) >= STUCK_MAX {
+        let text = format!("{STUCK_MAX} hooks were killed and do not end");
+        return Err(Failure::new(NoAnswer::Unreachable, text));
+    }
+    let mut child = start(argv)
+        .map_err(|error| Failure::new(NoAnswer::Unreachable, format!("{}: {error}", name(argv))))?;
+    let group = Group::of(&child);
+    match timeout(limit, talk(&mut child, evidence)).await {
+        Ok(Ok(said)) => {
+            // What it has left behind on purpose lives on.
+            group.release();
+            judge(argv, said)
+        }
+        Ok(Err(failure)) => {
+            drop(group);
+            leave(child, stuck).await;
+            Err(failure)
+        }
+        Err(_) => {
+            drop(group);
+            leave(child, stuck).await;
+            let text = format!("{} took longer than {} s and was killed", name(argv), limit.as_secs_f64());
+            Err(Failure::new(NoAnswer::TimedOut, text))
+        }
+    }
+}
+
+fn name(argv: &[String]) -> &str {
+    argv.first().map(String::as_str).unwrap_or_default()
+}
+
+fn start(argv: &[String]) -> std::io::Result<Child> {
+    let mut command = Command::new(name(argv));
+    command
+        .args(argv.iter().skip(1))
+        .env_clear()
+        .env("PATH", SEARCH_PATH)
+        .env("LANG", "C")
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    parent_death::bind(command.as_std_mut());
+    command.spawn()
+}
+
+/// The group of a child that is not reaped yet. Killed when it is dropped, also when nobody waits any more.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
+    }
+
+    fn release(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // ESRCH: all of it is gone already.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+    }
+}
+
+async fn talk(child: &mut Child, evidence: &[u8]) -> Result<Said, Failure> {
+    let lost = |error: std::io::Error| Failure::new(NoAnswer::Failed, format!("lost sight of it: {error}"));
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (mut output, mut complaint) = (Vec::new(), Vec::new());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A hook need not read what it does not want to know.
+            let _ = stdin.write_all(evidence).await;
+        }
+    };
+    let read = async {
+        tokio::join!(
+            write,
+            fill(stdout, &mut output, ANSWER_LIMIT),
+            fill(stderr, &mut complaint, COMPLAINT_LIMIT)
+        )
+        .1
+    };
+    let mut read = Box::pin(read);
+    let (status, is_whole) = tokio::select! {
+        status = child.wait() => (status.map_err(lost)?, timeout(DRAIN, &mut read).await.unwrap_or(true)),
+        is_whole = &mut read => {
+            if !is_whole {
+                return Err(too_long());
+            }
+            (child.wait().await.map_err(lost)?, true)
+        }
+    };
+    drop(read);
+    if is_whole { Ok(Said { status, output, complaint }) } else { Err(too_long()) }
+}
+
+fn too_long() -> Failure {
+    Failure::new(NoAnswer::Bad, format!("the answer is longer than {ANSWER_LIMIT} bytes"))
+}
+
+/// Reads to the end. False when there is more than the limit; what lies beyond it is left unread.
+async fn fill(from: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>, limit: usize) -> bool {
+    let Some(mut from) = from else { return true };
+    let mut piece = [0_u8; 4096];
+    while let Ok(count @ 1..) = from.read(&mut piece).await {
+        let room = limit.saturating_sub(into.len());
+        into.extend_from_slice(piece.get(..count.min(room)).unwrap_or_default());
+        if count > room {
+            return false;
+        }
+    }
+    true
+}
+
+fn judge(argv: &[String], said: Said) -> Result<Vec<u8>, Failure> {
+    if said.status.success() {
+        return Ok(said.output);
+    }
+    let complaint = String::from_utf8_lossy(&said.complaint);
+    let first = complaint.lines().map(str::trim).find(|line| !line.is_empty());
+    let first = first.map_or(String::new(), |line| format!(": {line}"));
+    Err(Failure::new(NoAnswer::Failed, format!("{} ended with {}{first}", name(argv), said.status)))
+}
+
+/// Lets go of a killed program. One that the kernel keeps is counted until it ends.
+async fn leave(mut child: Child, stuck: &Arc<AtomicUsize>) {
+    if timeout(GONE, child.wait()).await.is_err() {
+        stuck.fetch_add(1, Ordering::Relaxed);
+        let stuck = Arc::clone(stuck);
+        tokio::spawn(async move {
+            // Fails only when somebody else has reaped it.
+            let _ = child.wait().await;
+            stuck.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}

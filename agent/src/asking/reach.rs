@@ -1,0 +1,237 @@
+//! Whether a server can be reached: by a child that enters the network of those whose mounts are watched, looks up the
+//! name as they would, and connects. It may hang in any of that, and is killed then.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use agent_core::engine::ReachOrder;
+use agent_core::observation::Reach;
+use agent_core::path::BytePath;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::Settings;
+use crate::exit_code::ExitCode;
+use crate::sys::{descriptors, environment, mount, network, parent_death};
+
+/// What the child needs beyond the time for the connection.
+const SLACK: Duration = Duration::from_secs(2);
+/// Addresses of one name that are tried.
+const MOST_ADDRESSES: usize = 8;
+/// The child says one short line.
+const LINE_LIMIT: u64 = 4 * 1024;
+
+/// Why nothing is known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReachError {
+    /// No process could be made, or it was lost.
+    #[error("the child that tries servers could not be started or heard")]
+    Child(#[source] io::Error),
+    /// It did not end in time.
+    #[error("the child that tries servers did not end in time")]
+    TimedOut,
+    /// It said something else.
+    #[error("the child that tries servers gave no answer")]
+    NoAnswer,
+}
+
+/// Has a child try the server.
+pub(super) async fn ask(settings: &Settings, order: &ReachOrder) -> Result<Reach, ReachError> {
+    let mut command = Command::new(&settings.exe);
+    environment::clear(command.as_std_mut());
+    command.arg("reach").args(["--parent", &std::process::id().to_string()]);
+    for (flag, path) in [("--namespace", &settings.namespace), ("--network", &settings.network)] {
+        if let Some(path) = path {
+            command.arg(flag).arg(path);
+        }
+    }
+    command
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true);
+    parent_death::bind(command.as_std_mut());
+    let mut child = command.spawn().map_err(ReachError::Child)?;
+    let request = json!({
+        "hosts": order.service.hosts,
+        "port": order.service.port,
+        "milliseconds": u64::try_from(order.deadline.as_millis()).unwrap_or(u64::MAX),
+    });
+    let talk = async {
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(request.to_string().as_bytes()).await?;
+        }
+        let mut line = Vec::new();
+        if let Some(stdout) = child.stdout.take() {
+            stdout.take(LINE_LIMIT).read_to_end(&mut line).await?;
+        }
+        Ok(line)
+    };
+    let line = timeout(order.deadline.saturating_add(SLACK), talk).await;
+    understand(&line.map_err(|_| ReachError::TimedOut)?.map_err(ReachError::Child)?)
+}
+
+fn understand(line: &[u8]) -> Result<Reach, ReachError> {
+    let said: Value = serde_json::from_slice(line).map_err(|_| ReachError::NoAnswer)?;
+    match (said.get("reached").and_then(Value::as_bool), said.get("why").and_then(Value::as_str)) {
+        (Some(true), _) => Ok(Reach::Yes),
+        (Some(false), Some(why)) => Ok(Reach::No(why.to_owned())),
+        (Some(false) | None, _) => Err(ReachError::NoAnswer),
+    }
+}
+
+/// Where the child goes before it tries.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReachPlace {
+    /// The agent's process id: the child ends with it.
+    pub parent: u32,
+    /// The mount namespace to enter.
+    pub namespace: Option<PathBuf>,
+    /// The network namespace to enter.
+    pub network: Option<PathBuf>,
+}
+
+/// The body of the hidden subcommand: one request on standard input, one answer on standard output.
+///
+/// The process must have one thread: a mount namespace can be entered in no other way.
+#[must_use]
+pub fn run_reach_child(place: &ReachPlace) -> ExitCode {
+    descriptors::close_inherited();
+    if !parent_death::follow(place.parent).unwrap_or(false) {
+        return ExitCode::Internal;
+    }
+    let bytes = |path: &PathBuf| BytePath::new(path.as_os_str().as_encoded_bytes());
+    // The network first: afterwards the other path may lead elsewhere.
+    let entered =
+        place.network.as_ref().map_or(Ok(()), |path| network::enter(&bytes(path))).and_then(|()| {
+            place.namespace.as_ref().map_or(Ok(()), |path| mount::enter_namespace(&bytes(path)))
+        });
+    if entered.is_err() {
+        return ExitCode::NoPermission;
+    }
+    let Some(target) = Target::read(io::stdin().lock()) else { return ExitCode::Usage };
+    let answer = match target.attempt() {
+        Ok(()) => json!({ "reached": true }),
+        Err(why) => json!({ "reached": false, "why": why }),
+    };
+    match writeln!(io::stdout(), "{answer}") {
+        Ok(()) => ExitCode::Ok,
+        Err(_) => ExitCode::Internal,
+    }
+}
+
+struct Target {
+    hosts: Vec<String>,
+    port: u16,
+    limit: Duration,
+}
+
+impl Target {
+    fn read(from: impl Read) -> Option<Self> {
+        let request: Value = serde_json::from_reader(from).ok()?;
+        let hosts = request.get("hosts")?.as_array()?;
+        Some(Self {
+            hosts: hosts.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            port: u16::try_from(request.get("port")?.as_u64()?).ok()?,
+            limit: Duration::from_millis(request.get("milliseconds")?.as_u64()?),
+        })
+    }
+
+    /// Tries all names and addresses at once: one that does not answer must not use up the time of the others. What the
+    /// first name says is what people are told.
+    fn attempt(&self) -> Result<(), String> {
+        let (said, heard) = mpsc::channel();
+        for (number, host) in self.hosts.iter().enumerate() {
+            let (said, host, port, limit) = (said.clone(), host.clone(), self.port, self.limit);
+            std::thread::spawn(move || match look_up(&host, port) {
+                // A name without an address is an answer, too.
+                Err(why) => drop(said.send((number, Err(why)))),
+                Ok(addresses) => {
+                    for address in addresses {
+                        let said = said.clone();
+                        std::thread::spawn(move || said.send((number, connect(address, limit))));
+                    }
+                }
+            });
+        }
+        drop(said);
+        self.hear(&heard)
+    }
+
+    fn hear(&self, heard: &mpsc::Receiver<(usize, Result<(), String>)>) -> Result<(), String> {
+        let mut first: Option<(usize, String)> = None;
+        loop {
+            match heard.recv_timeout(self.limit) {
+                Ok((_, Ok(()))) => return Ok(()),
+                Ok((number, Err(why))) if first.as_ref().is_none_or(|(before, _)| number < *before) => {
+                    first = Some((number, why));
+                }
+                Ok(_) => {}
+                Err(_) => return Err(first.map_or_else(|| "no answer".to_owned(), |(_, why)| why)),
+            }
+        }
+    }
+}
+
+fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let addresses: Vec<SocketAddr> = (host, port)
+        .to_socket_addrs()
+        .map(|found| found.take(MOST_ADDRESSES).collect())
+        .map_err(|_| "its name is not known".to_owned())?;
+    if addresses.is_empty() { Err("its name has no address".to_owned()) } else { Ok(addresses) }
+}
+
+fn connect(address: SocketAddr, limit: Duration) -> Result<(), String> {
+    match TcpStream::connect_timeout(&address, limit) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(match error.kind() {
+            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            io::ErrorKind::TimedOut => "no answer".to_owned(),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no route to it".to_owned(),
+            _ => error.to_string(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn attempt(hosts: &[&str], port: u16) -> Result<(), String> {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        Target { hosts, port, limit: Duration::from_secs(20) }.attempt()
+    }
+
+    #[test]
+    fn a_port_is_reached_while_somebody_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(attempt(&["127.0.0.1"], port), Ok(()));
+        assert_eq!(attempt(&["name.invalid", "127.0.0.1"], port), Ok(()), "any of the names will do");
+        drop(listener);
+        assert_eq!(attempt(&["127.0.0.1"], port), Err("connection refused".to_owned()));
+        assert_eq!(attempt(&["127.0.0.1", "name.invalid"], port), Err("connection refused".to_owned()));
+    }
+
+    #[test]
+    fn requests_and_answers_are_understood() {
+        let target = Target::read(&br#"{"hosts":["a","::1"],"port":2049,"milliseconds":3000}"#[..]).unwrap();
+        assert_eq!((target.hosts.len(), target.port, target.limit.as_secs()), (2, 2049, 3));
+        for wrong in ["", "{}", r#"{"hosts":["a"],"port":99999,"milliseconds":1}"#] {
+            assert!(Target::read(wrong.as_bytes()).is_none(), "{wrong}");
+        }
+        assert_eq!(understand(b"{\"reached\":true}\n").unwrap(), Reach::Yes);
+        assert_eq!(understand(br#"{"reached":false,"why":"x"}"#).unwrap(), Reach::No("x".into()));
+        assert!(understand(b"").is_err() && understand(br#"{"reached":false}"#).is_err());
+    }
+}
