@@ -10,15 +10,13 @@ use std::time::Duration;
 use agent_core::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, Transition};
 use agent_core::health::loss::Actor;
 use agent_core::id::{PlanId, VolumeId};
-use agent_core::observation::{PlanReport, Source, Unfinished};
+use agent_core::observation::{PlanReport, Source};
 use agent_core::path::BytePath;
 use agent_core::policy::Policy;
-use agent_core::remediation::asking::Question;
-use agent_core::remediation::{Outcome, Plan};
+use agent_core::remediation::Plan;
 use agent_core::status::VolumeStatus;
 use agent_core::verdict::{Advice, HealthState};
 use agent_core::volume::Mode;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tracing::{info, warn};
@@ -34,13 +32,18 @@ use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::metrics::{Metrics, Suppression};
-use crate::export::view::QuestionView;
 use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
-use crate::remediation::{Control, Executor, Stop};
+use crate::remediation::{Executor, Stop};
 use crate::sensor::{SensorEvent, SourceName};
-use crate::store::{Opened, PinFile, Store, StoreError};
+use crate::store::{Opened, PinFile, Store};
 use crate::sys::clock;
+
+mod plans;
+mod signals;
+
+use plans::told;
+use signals::Signals;
 
 /// Reads the configuration again, from the same places.
 pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
@@ -109,7 +112,7 @@ enum Event {
     Sensor(SensorEvent),
     Probe(ProbeEvent),
     Plan(Result<(Id, PlanReport), JoinError>),
-    Answer(Input),
+    Answer(Box<Input>),
     Source(Ended),
     Planting(plantings::News),
     Command(Command),
@@ -212,7 +215,7 @@ impl EventLoop {
             event = self.probes.recv() => event.map_or(Event::Closed, Event::Probe),
             event = self.sensors.recv() => event.map_or(Event::Closed, Event::Sensor),
             Some(end) = self.plans.join_next_with_id() => Event::Plan(end),
-            answer = self.asks.answer() => Event::Answer(answer),
+            answer = self.asks.answer() => Event::Answer(Box::new(answer)),
             Some(Ok(config)) = self.reading.join_next() => Event::Configuration(Box::new(config)),
             ended = self.sources.ended() => Event::Source(ended),
             news = self.plantings.news() => Event::Planting(news),
@@ -236,7 +239,7 @@ impl EventLoop {
             }
             Event::Probe(ProbeEvent::Returned(id)) => self.feed(Input::ProbeReturned(id)),
             Event::Plan(end) => self.take_plan_end(end),
-            Event::Answer(input) => self.feed(input),
+            Event::Answer(input) => self.feed(*input),
             Event::Source(ended) => self.sources.take(ended, &mut self.facts),
             Event::Command(Command::ProbeNow { volume, done }) => {
                 self.feed(Input::ProbeNow(volume.clone()));
@@ -363,11 +366,7 @@ impl EventLoop {
                 }
                 Output::NoErrand { volume, why } => self.plantings.refuse(&volume, why),
                 Output::Execute(plan) => self.execute(plan),
-                Output::Stop(plan) => {
-                    for (_, stop) in self.carriers.values().filter(|(carried, _)| carried.id == plan) {
-                        stop.stop();
-                    }
-                }
+                Output::Stop(plan) => self.stop(plan),
                 Output::Ask(question) => self.ask(*question),
                 Output::Reach(order) => self.asks.reach(order),
                 Output::Held(_, hold) => self.metrics.suppressed(Suppression::of(hold)),
@@ -434,57 +433,6 @@ impl EventLoop {
             self.feed(Input::Pins(pins));
         }
         self.feed(Input::ProbeReturned(order));
-    }
-
-    fn execute(&mut self, plan: Plan) {
-        events::log_plan_started(&plan);
-        let (stop, control) = Control::new(self.shows.0.clone());
-        let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
-        let carrier = self.plans.spawn(async move {
-            told(store.intent(&order).await);
-            let (id, report) = (order.id, executor.execute_under(order, control).await);
-            told(store.outcome(id, &report.outcome).await);
-            report
-        });
-        self.carriers.insert(carrier.id(), (plan, stop));
-    }
-
-    /// Plans that were about to change a place before what is taken next could show it.
-    fn take_shows(&mut self) {
-        while let Ok(plan) = self.shows.1.try_recv() {
-            self.feed(Input::PlanShows(plan));
-        }
-    }
-
-    /// Asks a hook, with all that is shown of the volume.
-    fn ask(&mut self, question: Question) {
-        let Some(status) = self.engine.volume(&question.volume) else { return };
-        let evidence = QuestionView::new(&question, &status, &self.snapshots.borrow()).to_json();
-        self.asks.ask(question, evidence);
-    }
-
-    fn take_plan_end(&mut self, end: Result<(Id, PlanReport), JoinError>) {
-        let (id, report) = match end {
-            Ok((id, report)) => (id, Some(report)),
-            Err(error) => (error.id(), None),
-        };
-        let Some((plan, _)) = self.carriers.remove(&id) else { return };
-        self.take_shows();
-        let report = report.unwrap_or_else(|| {
-            tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
-            let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
-            PlanReport { id: plan.id, outcome, steps, gap: None, took }
-        });
-        self.metrics.observe_plan(&plan, &report);
-        events::log_plan_finished(&plan, &report);
-        self.sources.rescan();
-        let is_cut_off = report.outcome == Outcome::Interrupted;
-        if is_cut_off {
-            let Plan { id, volume, mountpoint, stage, old, .. } = plan;
-            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old };
-            self.feed(Input::Unfinished(vec![unfinished]));
-        }
-        self.feed(Input::PlanFinished(report));
     }
 
     /// Reads the configuration again, beside the loop.
@@ -563,40 +511,9 @@ impl EventLoop {
     }
 }
 
-/// Says that a write failed. The store has counted it.
-fn told(written: Result<(), StoreError>) {
-    if let Err(error) = written {
-        warn!(error = %chain(&error), "The journal could not be written, continuing from memory");
-    }
-}
-
 async fn sleep(time: Option<Duration>) {
     match time {
         Some(time) => tokio::time::sleep(time).await,
         None => std::future::pending().await,
-    }
-}
-
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn recv(&mut self) -> Event {
-        tokio::select! {
-            _ = self.terminate.recv() => Event::End("SIGTERM"),
-            _ = self.interrupt.recv() => Event::End("SIGINT"),
-            _ = self.hang_up.recv() => Event::Reload,
-        }
     }
 }

@@ -81,7 +81,7 @@ fn mounted_over(bench: &mut Bench) -> Result<()> {
     let mut agent = with_helper(bench, &old)?;
     let control = bench.make_directory("other.control")?;
     Injector::between(control, old.mountpoint().to_owned(), "here")?.mount(&[])?;
-    stopped(&mut agent, "mounted something else at")?;
+    stopped(&mut agent, "mounted at")?;
     ensure!(mounts_at(old.mountpoint())?.len() == 2, "what others have mounted was taken away");
     Ok(())
 }
@@ -92,7 +92,7 @@ fn mounted_anew(bench: &mut Bench) -> Result<()> {
     detach(old.mountpoint())?;
     agent.wait_degraded("v", "missing")?;
     old.mount(&[])?;
-    stopped(&mut agent, "unmounted what was at")?;
+    stopped(&mut agent, "unmounted")?;
     ensure!(mounts_at(old.mountpoint())?.len() == 1);
     Ok(())
 }

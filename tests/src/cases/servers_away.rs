@@ -38,9 +38,8 @@ fn waits(bench: &mut Bench) -> Result<()> {
     // From here on the port refuses.
     drop(listener);
     let source = bench.make_directory("source")?;
-    let places = [bench.make_directory("a")?, bench.make_directory("b")?];
-    let body =
-        volume("a", &places[0], &source, address.port()) + &volume("b", &places[1], &source, address.port());
+    let (one, other) = (bench.make_directory("a")?, bench.make_directory("b")?);
+    let body = volume("a", &one, &source, address.port()) + &volume("b", &other, &source, address.port());
     let mut agent = Agent::start(bench, &body)?;
     for name in ["a", "b"] {
         agent.wait_degraded(name, "missing")?;
@@ -58,7 +57,7 @@ fn waits(bench: &mut Bench) -> Result<()> {
         Ok(String::from_utf8_lossy(&wide.stdout).matches(&waits).count() == 2)
     })?;
     ensure!(scrape.sum("mountie_remediation_total", &[]) == 0.0, "an attempt was spent");
-    for place in &places {
+    for place in [&one, &other] {
         ensure!(mounts_at(place)?.is_empty(), "something was mounted");
     }
 

@@ -95,7 +95,7 @@ impl Engine {
             }
             let place = volume.mountpoint.clone();
             let top = volume.top.flatten();
-            let did = if top.is_some() { "mounted something else at" } else { "unmounted what was at" };
+            let did = if top.is_some() { "mounted at" } else { "unmounted" };
             let message = match volume.plan.and_then(|id| self.running.get_mut(&id)) {
                 Some(running) => {
                     let is_old = top.is_some_and(|top| Some(top.superblock) == running.plan.old);

@@ -1,0 +1,86 @@
+//! Plans that are carried out beside the loop, and what is asked before them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::engine::Input;
+use agent_core::id::PlanId;
+use agent_core::observation::{PlanReport, Unfinished};
+use agent_core::remediation::asking::Question;
+use agent_core::remediation::{Outcome, Plan};
+use tokio::task::{Id, JoinError};
+use tracing::warn;
+
+use super::EventLoop;
+use crate::error_chain::chain;
+use crate::export::events;
+use crate::export::view::QuestionView;
+use crate::remediation::Control;
+use crate::store::StoreError;
+
+impl EventLoop {
+    pub(super) fn execute(&mut self, plan: Plan) {
+        events::log_plan_started(&plan);
+        let (stop, control) = Control::new(self.shows.0.clone());
+        let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
+        let carrier = self.plans.spawn(async move {
+            told(store.intent(&order).await);
+            let (id, report) = (order.id, executor.execute_under(order, control).await);
+            told(store.outcome(id, &report.outcome).await);
+            report
+        });
+        self.carriers.insert(carrier.id(), (plan, stop));
+    }
+
+    /// Plans that were about to change a place before what is taken next could show it.
+    pub(super) fn take_shows(&mut self) {
+        while let Ok(plan) = self.shows.1.try_recv() {
+            self.feed(Input::PlanShows(plan));
+        }
+    }
+
+    /// Asks a hook, with all that is shown of the volume.
+    pub(super) fn ask(&mut self, question: Question) {
+        let Some(status) = self.engine.volume(&question.volume) else { return };
+        let evidence = QuestionView::new(&question, &status, &self.snapshots.borrow()).to_json();
+        self.asks.ask(question, evidence);
+    }
+
+    pub(super) fn take_plan_end(&mut self, end: Result<(Id, PlanReport), JoinError>) {
+        let (id, report) = match end {
+            Ok((id, report)) => (id, Some(report)),
+            Err(error) => (error.id(), None),
+        };
+        let Some((plan, _)) = self.carriers.remove(&id) else { return };
+        self.take_shows();
+        let report = report.unwrap_or_else(|| {
+            tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
+            let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
+            PlanReport { id: plan.id, outcome, steps, gap: None, took }
+        });
+        self.metrics.observe_plan(&plan, &report);
+        events::log_plan_finished(&plan, &report);
+        self.sources.rescan();
+        let is_cut_off = report.outcome == Outcome::Interrupted;
+        if is_cut_off {
+            let Plan { id, volume, mountpoint, stage, old, .. } = plan;
+            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old };
+            self.feed(Input::Unfinished(vec![unfinished]));
+        }
+        self.feed(Input::PlanFinished(report));
+    }
+
+    /// Ends a plan that has shown nothing yet.
+    pub(super) fn stop(&self, plan: PlanId) {
+        for (_, stop) in self.carriers.values().filter(|(carried, _)| carried.id == plan) {
+            stop.stop();
+        }
+    }
+}
+
+/// Says that a write failed. The store has counted it.
+pub(super) fn told(written: Result<(), StoreError>) {
+    if let Err(error) = written {
+        warn!(error = %chain(&error), "The journal could not be written, continuing from memory");
+    }
+}
