@@ -1,5 +1,6 @@
 //! Everything the engine is told by the operator. Plain data that has passed validation.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -20,7 +21,7 @@ pub struct Policy {
     /// A number of this node: what many nodes wait for they do not all begin at the same moment when it comes.
     pub node: u64,
     /// Thresholds that the operator does not set.
-    pub thresholds: Thresholds,
+    pub thresholds: Box<Thresholds>,
 }
 
 /// Numbers behind the rules, in one place so that tests can move them.
@@ -89,7 +90,7 @@ impl Default for Policy {
             defaults: Watch::default(),
             stage_root: BytePath::from("/run/mountie/stage"),
             node: 0,
-            thresholds: Thresholds::default(),
+            thresholds: Box::default(),
         }
     }
 }

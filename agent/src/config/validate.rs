@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::path::BytePath;
-use agent_core::policy::{Policy, Thresholds};
+use agent_core::policy::Policy;
 use agent_core::volume::{Discovery, Mode, ProbeUser, Selector, VolumeSpec, Watch};
 
 use super::error::{Place, Problem};
@@ -36,7 +36,7 @@ pub(super) fn config(raw: RawConfig, document: &Document<'_>) -> Config {
         family: raw.family.value().unwrap_or(default.family),
         btf: raw.btf.value().map_or(default.btf, |path| path.0),
     };
-    let thresholds = Thresholds::default();
+    let thresholds = Box::default();
     Config {
         agent,
         kernel,
