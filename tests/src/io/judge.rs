@@ -11,7 +11,7 @@ use integration_tests::harness::process::is_among_all;
 use nix::errno::Errno;
 
 use super::actor::{Actor, MOST_CALLS};
-use super::marks::{Counts, Marks, counts, difference, key};
+use super::marks::{Counts, Marks, counts, difference, key, runs_skipped};
 use super::row::{CALL, Row};
 
 /// How often a row's call is made while it fails, and then while all is well.
@@ -98,7 +98,7 @@ impl<'a> Judge<'a> {
     /// Judges a row, again where runs of programs were skipped.
     fn until_exact(&mut self, row: &Row) -> Result<Finding> {
         for tries in 1..=TRIES {
-            let skipped = self.skipped()?;
+            let skipped = runs_skipped(&self.agent.scrape()?);
             match self.row(row)? {
                 Ok(found) => return Ok(found),
                 Err(_) if tries < TRIES && self.has_skipped_since(skipped) => {}
@@ -108,15 +108,10 @@ impl<'a> Judge<'a> {
         bail!("no try was made")
     }
 
-    /// Runs of programs that the kernel skipped.
-    fn skipped(&self) -> Result<f64> {
-        Ok(self.agent.scrape()?.sum("mountie_ebpf_runs_skipped_total", &[]))
-    }
-
     fn has_skipped_since(&self, before: f64) -> bool {
-        let risen = self.agent.wait_scrape("the kernel skipped runs of programs", |scrape| {
-            Ok(scrape.sum("mountie_ebpf_runs_skipped_total", &[]) > before)
-        });
+        let risen = self
+            .agent
+            .wait_scrape("the kernel skipped runs of programs", |scrape| Ok(runs_skipped(scrape) > before));
         risen.is_ok()
     }
 
