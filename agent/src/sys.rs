@@ -1,5 +1,6 @@
 //! The system calls that the agent makes itself, behind safe functions.
 
+pub mod allocator;
 pub mod bpf;
 pub mod btrfs;
 pub mod clock;

@@ -466,7 +466,7 @@ impl Volume {
             self.errors_until,
             self.hold_until,
             self.returned_until,
-            self.gone_since.map(|since| since + thresholds.forget_after),
+            self.forgotten_at(thresholds.forget_after),
         ]
         .into_iter()
         .flatten()

@@ -239,6 +239,9 @@ fn no_errand(volume: &VolumeId, why: NoErrand) -> SentinelRefusal {
         NoErrand::NotThere => SentinelRefusal::Sick(format!(
             "`{volume}` is not mounted where it belongs, and nothing is ever written to a bare directory; mount it first"
         )),
+        NoErrand::Repaired => {
+            SentinelRefusal::Sick(format!("`{volume}` is being repaired; try again when it is"))
+        }
         NoErrand::Stuck => SentinelRefusal::Sick(format!(
             "`{volume}` hangs: a worker has not come back from it; see `mountie describe {volume}`"
         )),

@@ -17,6 +17,8 @@ pub enum NoErrand {
     NotThere,
     /// A look at it has not come back.
     Stuck,
+    /// It is being repaired.
+    Repaired,
 }
 
 /// Volumes that wait until their superblock is free.
@@ -45,6 +47,13 @@ impl Engine {
         let volume = self.volumes.get(id).ok_or(NoErrand::NoSuchVolume)?;
         let shown = volume.shown.as_ref().filter(|_| volume.presence == Some(Presence::Present));
         let superblock = shown.ok_or(NoErrand::NotThere)?.superblock;
+        if self
+            .running
+            .values()
+            .any(|running| running.plan.volume == *id || running.superblock == Some(superblock))
+        {
+            return Err(NoErrand::Repaired);
+        }
         if self.probing.stuck_since(superblock).is_some() { Err(NoErrand::Stuck) } else { Ok(superblock) }
     }
 

@@ -198,7 +198,7 @@ impl Engine {
         }
         let out = Out { superblock, volume: id.clone(), generation: volume.generation, stuck_since: None };
         let probe = self.probing.begin(out);
-        volume.probes.order(probe, now);
+        volume.probes.order(probe, volume.condition.state, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
         true
     }

@@ -92,7 +92,8 @@ impl Volume {
     /// has left the superblock, nobody will ever look at this one, and it follows.
     fn hangs_as_well(&self) -> Option<Monotonic> {
         let ahead = self.behind.filter(|_| self.evidence.overdue)?;
-        let is_waited_for = self.evidence.waiting.is_some_and(|waiting| waiting.seen >= ahead.since);
+        let is_waited_for =
+            self.evidence.waiting.is_some_and(|waiting| waiting.is_here && waiting.seen >= ahead.since);
         (is_waited_for || ahead.has_left).then_some(ahead.since)
     }
 

@@ -146,6 +146,20 @@ fn a_sick_automount_is_left_alone_after_a_few_quick_looks() {
 }
 
 #[test]
+fn doubt_about_an_automount_is_settled_soon_however_often_it_was_well() {
+    for healthy in 5..12 {
+        let mut world = healthy_on_a_trap();
+        while world.probes() < healthy {
+            world.run(seconds(10));
+        }
+        world.answer("a", fails(5));
+        world.log.clear();
+        world.run(seconds(250));
+        assert!(gaps(&world)[0] <= millis(600), "after {healthy} good looks: {:?}", gaps(&world));
+    }
+}
+
+#[test]
 fn a_key_of_an_indirect_map_that_is_not_mounted_is_idle_and_not_missing() {
     let mut volume = nfs("a");
     volume.mountpoint = "/net/filer/a".into();

@@ -128,11 +128,12 @@ fn a_bind_whose_source_is_still_dead_waits() {
     assert!(world.running().is_empty());
 }
 
-/// `b` is a view of what `a` is, in the same place of the kernel's counts.
-fn viewed(options: &[u8]) -> World {
+/// A view of a directory of what `a` is, in the same place of the kernel's counts.
+fn viewed(options: &[u8], root: &str) -> World {
     let mut world = sharing();
     let mut view = mount(50, 10, "/view", "fuse.x", "x");
     view.options = Options::parse(options);
+    view.root = root.into();
     world.mounts.push(view);
     world.table();
     for _ in 0..20 {
@@ -144,11 +145,14 @@ fn viewed(options: &[u8]) -> World {
 
 #[test]
 fn who_writes_to_a_read_only_view_says_nothing_about_the_file_system() {
-    let world = viewed(b"ro");
+    let world = viewed(b"ro", "/");
     assert_eq!(world.state("a"), (Healthy, None));
     assert_eq!(world.transitions(), vec![]);
     let counted: u64 = world.status("a").errors.values().sum();
     assert_eq!(counted, 20, "it is counted all the same");
-    let world = viewed(b"rw");
-    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "no view could have refused that");
+    assert!(world.probes() > 3, "a look is taken all the same");
+    for (options, root) in [(&b"rw"[..], "/"), (b"ro", "/other")] {
+        let world = viewed(options, root);
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "no view could have refused that");
+    }
 }
