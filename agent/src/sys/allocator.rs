@@ -1,5 +1,7 @@
 //! How the C library keeps memory that was given back.
 
+#![cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "the settings have no safe wrapper"))]
+
 /// What is this large comes from the kernel by itself, and goes back to it when it is freed: the text of a scrape, a
 /// snapshot that was replaced. glibc's own limit grows with what it has seen, so that megabytes of a text would stay.
 #[cfg(target_env = "gnu")]
