@@ -25,14 +25,14 @@ use tracing::{info, warn};
 use super::changes::{Changes, PULSE};
 use super::doubt::is_in_doubt;
 use super::facts::Facts;
-use super::plantings::{self, Plantings};
+use super::plantings::{self, Finished, Plantings};
 use super::ready::Ready;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::metrics::{Metrics, Suppression};
-use crate::export::{Command, Snapshot, events};
+use crate::export::{Command, SentinelAnswer, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
 use crate::remediation::Executor;
 use crate::sensor::{SensorEvent, SourceName};
@@ -128,11 +128,12 @@ impl EventLoop {
             sources,
             probes,
             pool,
-            plantings,
+            mut plantings,
             pin_file,
             executor,
             reload,
         } = parts;
+        let are_dropped = plantings.configure(&policy);
         let stage_root = policy.stage_root.clone();
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
@@ -165,8 +166,10 @@ impl EventLoop {
             changes: Changes::none(),
         };
         this.carry_out(outputs);
-        let pins = this.plantings.pins().clone();
-        this.feed(Input::Pins(pins));
+        if are_dropped {
+            this.keep_pins(None);
+        }
+        this.feed(Input::Pins(this.plantings.sentinels()));
         this.publish();
         this
     }
@@ -235,11 +238,12 @@ impl EventLoop {
             }
             Event::Command(Command::Acknowledge { volume, by, done }) => self.acknowledge(volume, by, done),
             Event::Command(Command::PlantSentinel { volume, wish, done }) => {
-                self.plantings.ask(volume.clone(), wish, done);
-                self.feed(Input::Errand(volume));
+                if self.plantings.ask(volume.clone(), &wish, done) {
+                    self.feed(Input::Errand(volume));
+                }
             }
             Event::Planting(plantings::News::Ended(ended)) => self.take_planted(*ended),
-            Event::Planting(plantings::News::Gone(superblock)) => self.plantings.gone(superblock),
+            Event::Planting(plantings::News::Gone(order)) => self.feed(Input::ProbeReturned(order)),
             Event::Deadline => self.feed(Input::Deadline),
             Event::Reload => self.read_configuration(),
             Event::Configuration(read) => self.take_configuration(*read),
@@ -257,6 +261,7 @@ impl EventLoop {
             SensorEvent::Table(table) => {
                 let used = clock::thread_processor_time();
                 self.table_seen = true;
+                self.facts.take_table(&table);
                 self.sources.table(table.clone());
                 self.feed(Input::MountTable(table));
                 self.sources.spent(clock::thread_processor_time().saturating_sub(used));
@@ -394,24 +399,44 @@ impl EventLoop {
         self.pool.start(order);
     }
 
-    /// A sentinel is in place, or is not. What is pinned counts at once, and is written beside the loop.
+    /// A sentinel is in place, or is not. What is pinned counts at once; who asked is answered when it is on disk too, or
+    /// cannot be. The superblock is free when the worker is gone.
     fn take_planted(&mut self, ended: plantings::Ended) {
-        let is_named = self.engine.volume(ended.volume()).is_some_and(|status| status.expected);
-        let volume = ended.volume().clone();
-        let (order, is_new) = self.plantings.finish(ended, is_named);
-        if is_new {
-            info!(volume = %volume, "A sentinel is pinned");
-            let pins = self.plantings.pins().clone();
-            let (file, store, kept) = (self.pin_file.clone(), Arc::clone(&self.store), pins.clone());
-            tokio::spawn(async move {
-                if let Err(error) = file.write(kept).await {
-                    store.count_failure();
-                    warn!(error = %chain(&error), "A pinned sentinel could not be written, continuing from memory");
-                }
-            });
-            self.feed(Input::Pins(pins));
+        let Finished { done, reply, is_new, hangs } = self.plantings.finish(ended);
+        if let Some((order, began)) = hangs {
+            self.feed(Input::ErrandHangs(order, began));
         }
-        self.feed(Input::ProbeReturned(order));
+        if is_new {
+            self.feed(Input::Pins(self.plantings.sentinels()));
+        }
+        match reply {
+            // Also what was pinned before: it may not have been written then.
+            Ok(answer) if answer.pinned => {
+                if is_new {
+                    info!(volume = answer.volume, "A sentinel is pinned");
+                }
+                self.keep_pins(Some((done, answer)));
+            }
+            // Who stopped waiting needs no answer.
+            reply => drop(done.send(reply)),
+        }
+    }
+
+    /// Writes what is pinned, beside the loop, and then answers.
+    fn keep_pins(&self, waiting: Option<(plantings::Done, SentinelAnswer)>) {
+        let writing = self.pin_file.write(self.plantings.pins().clone());
+        let store = Arc::clone(&self.store);
+        tokio::spawn(async move {
+            let written = writing.await;
+            if let Err(error) = &written {
+                store.count_failure();
+                warn!(error = %chain(error), "Pinned sentinels could not be written, continuing from memory");
+            }
+            if let Some((done, answer)) = waiting {
+                // Who stopped waiting needs no answer.
+                let _ = done.send(Ok(SentinelAnswer { kept: written.is_ok(), ..answer }));
+            }
+        });
     }
 
     fn execute(&mut self, plan: Plan) {
@@ -465,7 +490,12 @@ impl EventLoop {
                 info!("Configuration was read again; [agent] and [kernel] take effect at the next start");
                 let stage_root = self.stage_root.clone();
                 self.facts.check_deadline = super::check_deadline(&config.policy);
-                self.feed(Input::Policy(super::permitted(Policy { stage_root, ..config.policy })));
+                let policy = super::permitted(Policy { stage_root, ..config.policy });
+                if self.plantings.configure(&policy) {
+                    self.keep_pins(None);
+                }
+                self.feed(Input::Pins(self.plantings.sentinels()));
+                self.feed(Input::Policy(policy));
             }
             Err(errors) => warn!(%errors, "The new configuration is wrong, continuing with the old one"),
         }
@@ -493,7 +523,7 @@ impl EventLoop {
     fn publish(&mut self) {
         let begun = clock::now();
         let probes = self.pool.stats();
-        self.facts.take_probes(probes);
+        self.facts.take_probes(&probes);
         self.facts.persist_errors = self.store.failures();
         let volumes = self.engine.volumes();
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
