@@ -25,19 +25,21 @@ use tracing::{info, warn};
 use super::changes::{Changes, PULSE};
 use super::doubt::is_in_doubt;
 use super::facts::Facts;
-use super::plantings::{self, Finished, Plantings};
+use super::plantings::{self, Plantings};
 use super::ready::Ready;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::metrics::{Metrics, Suppression};
-use crate::export::{Command, SentinelAnswer, Snapshot, events};
+use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
 use crate::remediation::Executor;
 use crate::sensor::{SensorEvent, SourceName};
 use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
+
+mod pins;
 
 /// Reads the configuration again, from the same places.
 pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
@@ -397,46 +399,6 @@ impl EventLoop {
 
     fn probe(&self, order: ProbeOrder) {
         self.pool.start(order);
-    }
-
-    /// A sentinel is in place, or is not. What is pinned counts at once; who asked is answered when it is on disk too, or
-    /// cannot be. The superblock is free when the worker is gone.
-    fn take_planted(&mut self, ended: plantings::Ended) {
-        let Finished { done, reply, is_new, hangs } = self.plantings.finish(ended);
-        if let Some((order, began)) = hangs {
-            self.feed(Input::ErrandHangs(order, began));
-        }
-        if is_new {
-            self.feed(Input::Pins(self.plantings.sentinels()));
-        }
-        match reply {
-            // Also what was pinned before: it may not have been written then.
-            Ok(answer) if answer.pinned => {
-                if is_new {
-                    info!(volume = answer.volume, "A sentinel is pinned");
-                }
-                self.keep_pins(Some((done, answer)));
-            }
-            // Who stopped waiting needs no answer.
-            reply => drop(done.send(reply)),
-        }
-    }
-
-    /// Writes what is pinned, beside the loop, and then answers.
-    fn keep_pins(&self, waiting: Option<(plantings::Done, SentinelAnswer)>) {
-        let writing = self.pin_file.write(self.plantings.pins().clone());
-        let store = Arc::clone(&self.store);
-        tokio::spawn(async move {
-            let written = writing.await;
-            if let Err(error) = &written {
-                store.count_failure();
-                warn!(error = %chain(error), "Pinned sentinels could not be written, continuing from memory");
-            }
-            if let Some((done, answer)) = waiting {
-                // Who stopped waiting needs no answer.
-                let _ = done.send(Ok(SentinelAnswer { kept: written.is_ok(), ..answer }));
-            }
-        });
     }
 
     fn execute(&mut self, plan: Plan) {
