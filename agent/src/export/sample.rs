@@ -63,6 +63,7 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         probes_inflight: 1,
         abandoned_workers: 1,
         persist_errors: 0,
+        automounts: Arc::default(),
         check_deadline: Duration::from_secs(1),
         ready: true,
     }

@@ -258,6 +258,15 @@ impl Engine {
         }
     }
 
+    /// What is out there for an errand has hung. Volumes there cannot be looked at, and errands that wait are told.
+    pub(super) fn errand_hangs(&mut self, id: ProbeId, began: Monotonic) {
+        let Some(out) = self.probing.out.get_mut(&id) else { return };
+        out.stuck_since = Some(began);
+        let out = out.clone();
+        self.touch_behind(&out);
+        self.freed.push(out.superblock);
+    }
+
     /// An abandoned worker came back or died. What it would have said is too old; the next look says it.
     pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
         let Some(out) = self.probing.end(id) else { return };

@@ -3,12 +3,33 @@
 //! The event loop keeps its own rules: a superblock has at most one probe out, and beside a probe that is stuck there
 //! is no second one, for whichever volume. Such a volume is answered at once, as unanswered.
 
+use std::time::Duration;
+
 use agent_core::id::VolumeId;
 use agent_core::status::VolumeStatus;
+use agent_core::verdict::HealthState;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Command, Shared};
+use super::listen::Peer;
+use super::{Command, Shared, Snapshot};
+use crate::sys::clock;
+
+/// Who asks over TCP has a volume looked at no sooner than this after the last look.
+const LOOKS_APART: Duration = Duration::from_secs(1);
+
+/// Whether a look is made for who asks. Over TCP anybody may ask: nobody there drives looks without end, least of all
+/// those that write, nor keeps an automount from expiring. What hangs is asked about all the same: no second look is
+/// made there, and the answer says so.
+pub(super) fn is_looked_at(peer: Peer, snapshot: &Snapshot, volume: &VolumeStatus) -> bool {
+    if peer != Peer::Remote || volume.stuck_since.is_some() {
+        return true;
+    }
+    let is_recent = |ended| clock::now().since(ended) < LOOKS_APART;
+    let is_fresh = volume.last_probe.as_ref().is_some_and(|(started, took, _)| is_recent(*started + *took));
+    let is_healthy = volume.condition.state == HealthState::Healthy;
+    !(is_fresh || is_healthy && snapshot.automounts.contains(&volume.mountpoint))
+}
 
 /// Why there is no fresh answer.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +53,7 @@ pub(super) async fn one(shared: &Shared, volume: VolumeId) -> Result<VolumeStatu
 
 /// Probes all and returns those that have not answered.
 pub(super) async fn all(shared: &Shared, volumes: Vec<VolumeId>) -> Result<Vec<VolumeId>, Unchecked> {
-    let _permit = shared.checks.try_acquire().map_err(|_| Unchecked::TooMany)?;
+    let _permit = shared.checks_of_all.try_acquire().map_err(|_| Unchecked::TooMany)?;
     let deadline = deadline(shared);
     let mut answers = Vec::new();
     let mut unanswered = Vec::new();

@@ -1,4 +1,5 @@
-//! `POST /api/v1/sentinel`: has a worker put a sentinel on a volume. On the unix socket alone, for root alone.
+//! `POST /api/v1/sentinel`: has a worker put a sentinel on a volume. On the unix socket alone, for
+//! root and the agent's own user alone.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ pub(super) async fn plant(
 ) -> Response {
     // The order of these checks matters: who may not ask learns nothing about volumes.
     if !peer.may_change(geteuid().as_raw()) {
-        let error = "only root may have something written, over the agent's unix socket; try again as root";
+        let error = "only root and the agent's own user may have something written, over the agent's unix socket; try \
+                     again as root";
         return failure(StatusCode::FORBIDDEN, error.to_owned(), Vec::new());
     }
     let SentinelOrder { volume, path, content, adopt } = match order {
@@ -42,7 +44,8 @@ pub(super) async fn plant(
             .await
             .unwrap_or_else(|_| Err(SentinelRefusal::NoAnswer("the agent is about to end".to_owned())))
     };
-    let no_answer = "no worker has answered in time; see `mountie describe`";
+    let no_answer = "no worker has answered in time; if one is already at it, the sentinel may still be put there; see \
+                     `mountie describe`";
     match timeout(LONGEST_CHECK, ask).await {
         Ok(Ok(answer)) => (StatusCode::OK, Json(answer)).into_response(),
         Ok(Err(refusal)) => failure(status_of(&refusal), refusal.to_string(), Vec::new()),

@@ -25,7 +25,10 @@ use crate::export::{Command, SentinelAnswer, SentinelRefusal, Snapshot};
 use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
 
+mod limits;
+
 const PATIENCE: Duration = Duration::from_secs(60);
+const WIDE: Limits = Limits { head: PATIENCE, whole: PATIENCE, brief: PATIENCE, connections: 8, readers: 8 };
 
 /// A served router, and both ends behind it.
 struct Server {
@@ -38,8 +41,7 @@ struct Server {
 
 impl Server {
     async fn start(snapshot: Snapshot) -> Self {
-        Self::start_with(snapshot, Limits { head: PATIENCE, whole: PATIENCE, connections: 8, readers: 8 })
-            .await
+        Self::start_with(snapshot, WIDE).await
     }
 
     async fn start_with(snapshot: Snapshot, limits: Limits) -> Self {
@@ -269,34 +271,6 @@ async fn a_check_of_all_names_those_that_did_not_answer() {
 }
 
 #[tokio::test]
-async fn clients_that_send_nothing_do_not_keep_others_out() {
-    let limits = Limits { head: Duration::from_millis(500), whole: PATIENCE, connections: 2, readers: 2 };
-    let server = Server::start_with(sample_snapshot(), limits).await;
-    let mut silent = Vec::new();
-    for _ in 0..4 {
-        silent.push(UnixStream::connect(server.socket()).await.unwrap());
-    }
-    // Answered once those in front have been thrown out.
-    assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
-}
-
-#[tokio::test]
-async fn clients_that_do_not_read_do_not_keep_others_out() {
-    let limits = Limits { head: PATIENCE, whole: Duration::from_secs(1), connections: 1, readers: 1 };
-    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
-    let server = Server::start_with(Snapshot { volumes: many, ..sample_snapshot() }, limits).await;
-    let mut lazy = UnixStream::connect(server.socket()).await.unwrap();
-    // The answer is larger than what the socket takes in without a reader.
-    lazy.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
-    let mut cut_off = String::new();
-    lazy.read_to_string(&mut cut_off).await.unwrap();
-    let (head, body) = cut_off.split_once("\r\n\r\n").unwrap();
-    let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-    assert!(body.len() < promised.parse().unwrap(), "the lazy client got everything");
-}
-
-#[tokio::test]
 async fn scrapes_are_made_beside_the_event_loop_one_at_a_time() {
     let server = Server::start(fresh_snapshot()).await;
     let permit = Arc::clone(&server.shared.scrapes).acquire_many_owned(1).await.unwrap();
@@ -308,32 +282,6 @@ async fn scrapes_are_made_beside_the_event_loop_one_at_a_time() {
     assert!(!scrape.is_finished(), "it was made by the thread of the event loop");
     drop(permit);
     assert_eq!((&mut scrape).await.unwrap(), StatusCode::OK);
-}
-
-#[tokio::test]
-async fn readers_that_do_not_read_keep_no_scraper_out() {
-    let limits = Limits { head: PATIENCE, whole: PATIENCE, connections: 3, readers: 2 };
-    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
-    let server = Server::start_with(Snapshot { volumes: many, ..fresh_snapshot() }, limits).await;
-    let mut lazy = Vec::new();
-    for _ in 0..2 {
-        let mut stream = UnixStream::connect(server.socket()).await.unwrap();
-        stream.write_all(b"GET /api/v1/volumes HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-        // Its answer has begun, and is larger than what the socket takes in without a reader.
-        stream.readable().await.unwrap();
-        lazy.push(stream);
-    }
-    for path in ["/metrics", "/healthz", "/readyz"] {
-        assert_eq!(server.get(path).await.status, StatusCode::OK, "{path}");
-    }
-    let (status, json) = server.json("/api/v1/doctor").await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(json["error"].as_str().is_some_and(|error| error.contains("try again")), "{json}");
-    lazy.pop();
-    // The place of a reader who leaves is free once the agent has noticed.
-    while server.get("/api/v1/doctor").await.status != StatusCode::OK {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]
@@ -452,8 +400,12 @@ async fn nothing_is_changed_over_tcp_or_by_reading() {
     assert!(text.contains("403 Forbidden") && text.contains("unix socket"), "{text}");
     assert!(orders.try_recv().is_err());
     serving.abort();
-    let answer = server.get("/api/v1/ack/scratch").await;
-    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+    for path in ["/api/v1/ack/scratch", "/api/v1/sentinel"] {
+        let (status, json) = server.json(path).await;
+        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+        let error = json["error"].as_str().unwrap();
+        assert!(error.contains("with POST") && !error.contains("read with GET"), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -481,6 +433,7 @@ async fn a_sentinel_is_put_there_for_root_over_the_unix_socket_and_refusals_say_
                 outcome: "adopted".into(),
                 named: true,
                 pinned: true,
+                kept: true,
                 toml: String::new(),
             };
             let _ = done.send(if wish.adopt { Ok(answer) } else { Err(exists()) });
@@ -519,7 +472,10 @@ async fn over_tcp_nothing_is_written() {
     stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("only root"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 403") && answer.contains("only root and the agent's own user"),
+        "{answer}"
+    );
     assert!(orders.try_recv().is_err());
     serving.abort();
 }

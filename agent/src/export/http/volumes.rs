@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use agent_core::id::VolumeId;
 use agent_core::status::VolumeStatus;
-use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Deserialize;
 
 use super::check::{self, Unchecked};
+use super::listen::Peer;
 use super::{Shared, Snapshot, failure};
 use crate::export::view::{VolumeAnswer, VolumeList, VolumeView};
 
@@ -30,6 +31,7 @@ pub(super) struct Asked {
 /// Every volume; with `?check=true` after a probe of each.
 pub(super) async fn list(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
     let Query(asked) = match asked {
@@ -38,7 +40,9 @@ pub(super) async fn list(
     };
     let mut unanswered = Vec::new();
     if asked.check {
-        let volumes = shared.snapshot().volumes.iter().map(|volume| volume.id.clone()).collect();
+        let snapshot = shared.snapshot();
+        let due = snapshot.volumes.iter().filter(|volume| check::is_looked_at(peer, &snapshot, volume));
+        let volumes = due.map(|volume| volume.id.clone()).collect();
         match check::all(&shared, volumes).await {
             Ok(missing) => unanswered = missing,
             Err(unchecked) => return busy(unchecked),
@@ -55,6 +59,7 @@ pub(super) async fn list(
 /// One volume; with `?check=true` after a probe of it.
 pub(super) async fn one(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     id: Result<Path<String>, PathRejection>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
@@ -65,7 +70,9 @@ pub(super) async fn one(
     };
     let check = asked.check;
     let made = shared.beside(move |_, snapshot| match find(snapshot, &id) {
-        Some(volume) if check => Found::ToCheck(volume.id.clone()),
+        Some(volume) if check && check::is_looked_at(peer, snapshot, volume) => {
+            Found::ToCheck(volume.id.clone())
+        }
         Some(volume) => Found::Answered(answer(StatusCode::OK, snapshot, volume, None)),
         None => Found::Answered(no_such_volume(snapshot, &id)),
     });

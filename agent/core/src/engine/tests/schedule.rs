@@ -325,6 +325,26 @@ fn an_errand_that_waits_behind_a_look_that_hangs_is_refused_at_its_deadline() {
 }
 
 #[test]
+fn an_errand_that_hangs_keeps_looks_away_until_its_worker_is_gone() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.feed(Input::Errand(VolumeId::new("a")));
+    world.feed(Input::Errand(VolumeId::new("a")));
+    let errand = errands(&world)[0].id;
+    world.feed(Input::ErrandHangs(errand, world.now));
+    assert_eq!(refused(&world), [NoErrand::Stuck], "who waits is told");
+    world.run(seconds(60));
+    assert_eq!((errands(&world).len(), world.probes()), (1, 0));
+    assert!(world.engine.volume(&VolumeId::new("a")).is_some_and(|status| status.stuck_since.is_some()));
+    world.feed(Input::ProbeReturned(errand));
+    world.run(seconds(1));
+    let looks = world.probes();
+    assert!(looks > 0, "looks go on");
+    world.feed(Input::ErrandHangs(errand, world.now));
+    world.run(seconds(60));
+    assert!(world.probes() > looks, "what is over does not hang");
+}
+
+#[test]
 fn a_pinned_sentinel_counts_where_the_configuration_says_nothing() {
     let sentinel = |path: &str, content: Option<&str>| Sentinel {
         path: path.into(),
