@@ -10,8 +10,9 @@ use hyper::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use super::super::SCRAPE_LASTS;
+use super::super::check::{self, Turn};
 use super::super::listen::{Limits, Peer};
-use super::super::{SCRAPE_LASTS, check};
 use super::{PATIENCE, Server, WIDE, fresh_snapshot};
 use crate::export::Snapshot;
 use crate::export::sample::{quiet_volume, sample_snapshot};
@@ -143,15 +144,17 @@ fn over_tcp_looks_are_made_once_a_second_and_not_at_healthy_automounts() {
     let mut sick = old.clone();
     sick.condition.state = HealthState::Degraded;
     let stuck = VolumeStatus { stuck_since: Some(now), ..young.clone() };
+    let soon = Turn::In(Duration::from_secs(1));
+    let now = Turn::In(Duration::ZERO);
     let cases = [
-        (&plain, &young, false),
-        (&plain, &old, true),
-        (&plain, &stuck, true),
-        (&trap, &old, false),
-        (&trap, &sick, true),
+        (&plain, &young, soon),
+        (&plain, &old, now),
+        (&plain, &stuck, now),
+        (&trap, &old, Turn::Never),
+        (&trap, &sick, now),
     ];
-    for (number, (snapshot, volume, is_looked_at)) in cases.into_iter().enumerate() {
-        assert_eq!(check::is_looked_at(Peer::Remote, snapshot, volume), is_looked_at, "case {number}");
-        assert!(check::is_looked_at(local, snapshot, volume), "case {number}");
+    for (number, (snapshot, volume, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(check::turn(Peer::Remote, snapshot, volume), expected, "case {number}");
+        assert_eq!(check::turn(local, snapshot, volume), now, "case {number}");
     }
 }
