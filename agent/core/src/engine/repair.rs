@@ -290,6 +290,12 @@ impl Engine {
         self.settling_due = true;
         let Some(settled) = running.settles else {
             self.repair_finished(&id, (report, running.plan.old), now, outputs);
+            // What it waits for may have come while it ran.
+            if let (Some(table), Some(volume)) = (&self.table, self.volumes.get_mut(&id))
+                && volume.notice_source(table)
+            {
+                self.touched.insert(id);
+            }
             return;
         };
         if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.plan == Some(report.id)) {

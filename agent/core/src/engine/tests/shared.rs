@@ -86,6 +86,15 @@ fn out(world: &World) -> ProbeId {
 
 /// `b` is bound from a directory of what is mounted at `/mnt/a`, which has died.
 fn refused() -> World {
+    let mut world = tried();
+    world.finish(PlanId(100), Outcome::Refused(Refusal::SameSuperblock));
+    world.run(seconds(5));
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Disconnected)));
+    world
+}
+
+/// The same, while its first plan runs.
+fn tried() -> World {
     let mut bind = spec("b", "fuse.x", "/mnt/a/part", Mode::Act);
     bind.options = vec!["bind".into()];
     let mut world = World::healthy(vec![bind]);
@@ -94,10 +103,18 @@ fn refused() -> World {
     world.answer("b", fails(107));
     world.run(seconds(15));
     assert_eq!(world.running().len(), 1);
-    world.finish(PlanId(100), Outcome::Refused(Refusal::SameSuperblock));
-    world.run(seconds(5));
-    assert_eq!(world.state("b"), (Degraded, Some(Reason::Disconnected)));
     world
+}
+
+#[test]
+fn a_bind_whose_source_came_back_while_its_plan_ran_is_tried_again_at_once() {
+    let mut world = tried();
+    world.mounts.retain(|mount| mount.mountpoint != "/mnt/a".into());
+    world.mounts.push(mount(31, 31, "/mnt/a", "fuse.x", "x"));
+    world.table();
+    world.finish(PlanId(100), Outcome::Refused(Refusal::SameSuperblock));
+    assert_eq!(world.state("b").0, Recovering);
+    assert_eq!(world.running().len(), 1);
 }
 
 #[test]
