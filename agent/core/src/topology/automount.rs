@@ -70,23 +70,14 @@ fn expiry(trap: &Mount) -> Option<Duration> {
 mod tests {
     use alloc::vec;
 
-    use super::super::{Options, Propagation};
+    use super::super::{Options, tests};
     use super::*;
-    use crate::id::{MountId, SuperblockId};
 
     fn mount(id: u32, parent: u32, path: &str, fstype: &str, options: &str) -> Mount {
         Mount {
-            id: MountId(id),
-            unique: None,
-            parent: MountId(parent),
-            superblock: SuperblockId { major: 0, minor: id },
-            root: BytePath::from("/"),
-            mountpoint: BytePath::from(path),
-            options: Options::parse(b"rw"),
-            propagation: Propagation::default(),
             fstype: fstype.into(),
-            source: b"x".to_vec(),
             super_options: Options::parse(options.as_bytes()),
+            ..tests::mount(id, parent, path)
         }
     }
 

@@ -1,5 +1,7 @@
 //! The routes, asked over real sockets.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -284,28 +286,50 @@ async fn scrapes_are_made_beside_the_event_loop_one_at_a_time() {
     assert_eq!((&mut scrape).await.unwrap(), StatusCode::OK);
 }
 
+/// What TCP serves, and what it orders of the event loop.
+struct OverTcp {
+    address: SocketAddr,
+    orders: mpsc::Receiver<Command>,
+    serving: JoinHandle<Infallible>,
+    _publish: watch::Sender<Arc<Snapshot>>,
+}
+
+impl OverTcp {
+    async fn start(snapshot: Snapshot) -> Self {
+        let (publish, snapshots) = watch::channel(Arc::new(snapshot));
+        let (commands, orders) = mpsc::channel(4);
+        let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+        let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
+        Self { address, orders, serving, _publish: publish }
+    }
+
+    /// All that is answered. It ends because the server closes.
+    async fn ask(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}
+
+impl Drop for OverTcp {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
 #[tokio::test]
 async fn tcp_is_read_only_and_answers_one_request_a_connection() {
-    let (_publish, snapshots) = watch::channel(Arc::new(sample_snapshot()));
-    let (commands, _orders) = mpsc::channel(1);
-    let metrics = Metrics::new().unwrap();
-    let api = Api { snapshots, metrics, commands, host: sample_host() };
-    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(async move {
-        listen::serve_tcp(listener, router(api)).await;
-    });
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"POST /api/v1/volumes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    // Ends because the server closes.
-    stream.read_to_string(&mut answer).await.unwrap();
+    let tcp = OverTcp::start(sample_snapshot()).await;
+    let answer = tcp.ask("POST /api/v1/volumes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
     assert!(answer.contains("everything is read with GET"), "{answer}");
-    let taken = listen::bind_tcp(&address.to_string()).await.unwrap_err();
+    let taken = listen::bind_tcp(&tcp.address.to_string()).await.unwrap_err();
     assert!(matches!(taken, ListenError::AddressInUse { .. }));
     assert!(taken.to_string().contains("set [agent] listen"), "{taken}");
-    serving.abort();
 }
 
 #[tokio::test]
@@ -384,22 +408,10 @@ async fn an_acknowledgement_goes_to_the_event_loop_with_who_it_was() {
 #[tokio::test]
 async fn nothing_is_changed_over_tcp_or_by_reading() {
     let server = Server::start(fresh_snapshot()).await;
-    let (_publish, snapshots) = watch::channel(Arc::new(fresh_snapshot()));
-    let (commands, mut orders) = mpsc::channel(4);
-    let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
-    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream
-        .write_all(b"POST /api/v1/ack/scratch HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
-        .await
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
+    let mut tcp = OverTcp::start(fresh_snapshot()).await;
+    let text = tcp.ask("POST /api/v1/ack/scratch HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
     assert!(text.contains("403 Forbidden") && text.contains("unix socket"), "{text}");
-    assert!(orders.try_recv().is_err());
-    serving.abort();
+    assert!(tcp.orders.try_recv().is_err());
     for path in ["/api/v1/ack/scratch", "/api/v1/sentinel"] {
         let (status, json) = server.json(path).await;
         assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
@@ -454,28 +466,16 @@ async fn a_sentinel_is_put_there_for_root_over_the_unix_socket_and_refusals_say_
 
 #[tokio::test]
 async fn over_tcp_nothing_is_written() {
-    let (_publish, snapshots) = watch::channel(Arc::new(sample_snapshot()));
-    let (commands, mut orders) = mpsc::channel(1);
-    let metrics = Metrics::new().unwrap();
-    let api = Api { snapshots, metrics, commands, host: sample_host() };
-    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(async move {
-        listen::serve_tcp(listener, router(api)).await;
-    });
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut tcp = OverTcp::start(sample_snapshot()).await;
     let body = "{\"volume\":\"models\"}";
     let head = format!(
         "POST /api/v1/sentinel HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
+    let answer = tcp.ask(&format!("{head}{body}")).await;
     assert!(
         answer.starts_with("HTTP/1.1 403") && answer.contains("only root and the agent's own user"),
         "{answer}"
     );
-    assert!(orders.try_recv().is_err());
-    serving.abort();
+    assert!(tcp.orders.try_recv().is_err());
 }
