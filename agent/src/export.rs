@@ -1,13 +1,12 @@
 //! What the outside sees: metrics, API, events. Serves from memory only.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_core::engine::AckAnswer;
 use agent_core::health::loss::Actor;
 use agent_core::id::VolumeId;
 use agent_core::incident::Incident;
-use agent_core::path::BytePath;
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
 use serde::{Deserialize, Serialize};
@@ -64,8 +63,6 @@ pub struct Snapshot {
     pub abandoned_workers: usize,
     /// Failures to write state since the start.
     pub persist_errors: u64,
-    /// Mount points that lie on an automount trap: every look there delays its expiry.
-    pub automounts: Arc<BTreeSet<BytePath>>,
     /// How long `?check=true` waits: the longest deadline of any volume and a bit.
     pub check_deadline: std::time::Duration,
     /// The first mount table has been taken in and every volume of that time was looked at once, or its deadline

@@ -191,10 +191,15 @@ impl Store {
     async fn try_to_write(&self, record: Record) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
         self.jobs.send(Job { record, done }).map_err(|_| StoreError::Gone)?;
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(StoreError::Gone),
-            Err(_) => Err(StoreError::Slow { dir: self.dir.clone(), patience: PATIENCE }),
-        }
+        in_time(&self.dir, answer).await?
+    }
+}
+
+/// What work on the state directory came to, unless its thread has ended or the disk takes too long.
+async fn in_time<T, E>(dir: &Path, work: impl Future<Output = Result<T, E>>) -> Result<T, StoreError> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(_)) => Err(StoreError::Gone),
+        Err(_) => Err(StoreError::Slow { dir: dir.to_path_buf(), patience: PATIENCE }),
     }
 }

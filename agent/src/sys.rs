@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod btrfs;
 pub mod clock;
 pub mod descriptors;
+pub mod device_name;
 pub mod direct_read;
 pub mod environment;
 pub mod fs_uuid;

@@ -263,7 +263,6 @@ impl EventLoop {
             SensorEvent::Table(table) => {
                 let used = clock::thread_processor_time();
                 self.table_seen = true;
-                self.facts.take_table(&table);
                 self.sources.table(table.clone());
                 self.feed(Input::MountTable(table));
                 self.sources.spent(clock::thread_processor_time().saturating_sub(used));

@@ -1,13 +1,11 @@
 //! What the event loop remembers for exporters beside the engine's own state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::incident::Incident;
-use agent_core::path::BytePath;
 use agent_core::status::VolumeStatus;
-use agent_core::topology::MountTable;
 
 use crate::export::Snapshot;
 use crate::probe::Stats;
@@ -33,7 +31,6 @@ pub(super) struct Facts {
     pub(super) abandoned_workers: usize,
     pub(super) persist_errors: u64,
     /// Mount points on automount traps.
-    automounts: Arc<BTreeSet<BytePath>>,
     /// How long a person waits for a look.
     pub(super) check_deadline: Duration,
     /// Whether changes of sources are logged.
@@ -56,7 +53,6 @@ impl Facts {
             probes_inflight: 0,
             abandoned_workers: 0,
             persist_errors: 0,
-            automounts: Arc::default(),
             check_deadline: Duration::ZERO,
             log: true,
         }
@@ -87,15 +83,6 @@ impl Facts {
             }
         }
         self.sources.insert(name, state);
-    }
-
-    /// Takes in which mounts lie on automount traps.
-    pub(super) fn take_table(&mut self, table: &MountTable) {
-        // Few nodes have any; the others need not look at every mount.
-        let has_traps = table.mounts().iter().any(|mount| mount.fstype == "autofs");
-        let mounts = table.mounts().iter().filter(|_| has_traps);
-        let on_traps = mounts.filter(|mount| mount.fstype != "autofs" && table.automount_of(mount).is_some());
-        self.automounts = Arc::new(on_traps.map(|mount| mount.mountpoint.clone()).collect());
     }
 
     /// Takes in how the pool of workers does. At its cap, or where no worker starts, nobody is looked at: that is no
@@ -176,7 +163,6 @@ impl Facts {
             probes_inflight: self.probes_inflight,
             abandoned_workers: self.abandoned_workers,
             persist_errors: self.persist_errors,
-            automounts: Arc::clone(&self.automounts),
             check_deadline: self.check_deadline,
             ready,
         }

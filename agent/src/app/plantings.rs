@@ -22,7 +22,7 @@ use crate::probe::plant::{Answer, NoAnswer, Remains, plant};
 use crate::probe::planting::{PlantFault, Planted, Planting};
 use crate::probe::steps::DEFAULT_SENTINEL;
 use crate::store::Pin;
-use crate::sys::clock;
+use crate::sys::{clock, sentinel};
 
 /// Writing waits for the storage, which may be slower than a look.
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
@@ -175,7 +175,7 @@ impl Plantings {
         if let Some(configured) = self.named.get(volume).and_then(|named| named.sentinel.as_ref()) {
             let is_other_path = path.as_ref().is_some_and(|path| *path != configured.path);
             let is_other_content = match (&content, &configured.content) {
-                (Some(wished), Some(configured)) => without_newline(wished) != without_newline(configured),
+                (Some(wished), Some(configured)) => !sentinel::has_content(wished, configured),
                 _ => false,
             };
             if is_other_path || is_other_content {
@@ -272,12 +272,13 @@ impl Plantings {
 
     /// Pins what is there, where the configuration names the volume and not all of its sentinel.
     fn pin(&mut self, order: &ProbeOrder, path: BytePath, planted: &Planted) -> (SentinelAnswer, bool) {
-        let sentinel = Sentinel { path, content: Some(without_newline(planted.content()).to_vec()) };
+        let sentinel =
+            Sentinel { path, content: Some(sentinel::without_newline(planted.content()).to_vec()) };
         let named = self.named.get(&order.volume);
         // The order's own sentinel may be a pin.
         let configured = named.and_then(|named| named.sentinel.as_ref());
         let is_configured = configured.is_some_and(|configured| {
-            let content = configured.content.as_deref().map(without_newline);
+            let content = configured.content.as_deref().map(sentinel::without_newline);
             configured.path == sentinel.path && content == sentinel.content.as_deref()
         });
         let is_pinned = named.is_some() && !is_configured;
@@ -292,17 +293,13 @@ impl Plantings {
     }
 }
 
-fn without_newline(content: &[u8]) -> &[u8] {
-    content.strip_suffix(b"\n").unwrap_or(content)
-}
-
 /// What a worker is asked for. What the wish leaves open comes from the configuration, and otherwise by lot.
 fn planting(wish: &Wish, order: &ProbeOrder) -> Result<Planting, String> {
     let known = order.sentinel.as_ref();
     let path = wish.path.clone().or_else(|| known.map(|known| known.path.clone()));
     let path = path.unwrap_or_else(|| BytePath::from(DEFAULT_SENTINEL));
     let known = known.filter(|known| known.path == path).and_then(|known| known.content.clone());
-    let chosen = wish.content.clone().or(known).map(|content| without_newline(&content).to_vec());
+    let chosen = wish.content.clone().or(known).map(|content| sentinel::without_newline(&content).to_vec());
     let is_chosen = chosen.is_some();
     let content = match chosen {
         Some(content) => content,

@@ -20,7 +20,7 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::body::Bytes;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
@@ -144,6 +144,13 @@ impl Shared {
         Arc::clone(&self.snapshots.borrow())
     }
 
+    /// Has the event loop do something. `None`: the agent is about to end.
+    async fn order<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
+        let (done, answer) = oneshot::channel();
+        self.commands.send(command(done)).await.ok()?;
+        answer.await.ok()
+    }
+
     /// How long `?check=true` waits.
     fn check_deadline(&self) -> Duration {
         self.snapshots.borrow().check_deadline.min(listen::LONGEST_CHECK)
@@ -252,7 +259,8 @@ async fn doctor(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 
 async fn status_page(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     let page = shared.beside(|shared, snapshot| {
-        page::page(&VolumeList::new(snapshot), &DoctorReport::of_agent(&shared.host, snapshot))
+        let sources = DoctorReport::new(&shared.host, &snapshot.sources, &snapshot.programs);
+        page::page(&VolumeList::new(snapshot), &sources)
     });
     let headers = [
         // Nothing but the page itself and its own style, should anything ever slip through the escaping.

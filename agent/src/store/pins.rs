@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use super::journal::{check_owner, read_bounded};
 use super::record::{API_VERSION, Bytes};
 use super::shelf::{parse_kind, put_away, replace, sync_directory};
-use super::{PATIENCE, StoreError};
+use super::{PATIENCE, StoreError, in_time};
 
 const FILE: &str = "sentinels.json";
 const KIND: &str = "Sentinels";
@@ -103,10 +103,9 @@ pub struct Pinned {
 pub(super) async fn open(state_dir: &Path, is_ours: Arc<OnceLock<bool>>) -> Pinned {
     let (dir, ours) = (state_dir.to_path_buf(), Arc::clone(&is_ours));
     let reading = tokio::task::spawn_blocking(move || read(&dir, ours));
-    let defect = match tokio::time::timeout(PATIENCE, reading).await {
-        Ok(Ok(pinned)) => return pinned,
-        Ok(Err(_)) => StoreError::Gone,
-        Err(_) => StoreError::Slow { dir: state_dir.to_path_buf(), patience: PATIENCE },
+    let defect = match in_time(state_dir, reading).await {
+        Ok(pinned) => return pinned,
+        Err(defect) => defect,
     };
     // A file that was not read must not be written over.
     let disk = Disk { is_left_alone: true, ..Disk::default() };
@@ -198,11 +197,7 @@ impl PinFile {
         async move {
             let dir = this.dir.clone();
             let writing = tokio::task::spawn_blocking(move || this.replace(number, &pins));
-            match tokio::time::timeout(PATIENCE, writing).await {
-                Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(StoreError::Gone),
-                Err(_) => Err(StoreError::Slow { dir, patience: PATIENCE }),
-            }
+            in_time(&dir, writing).await?
         }
     }
 

@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::discovery::Presence;
+use crate::engine::probing::pop;
 use crate::engine::{Engine, Output};
 use crate::id::{SuperblockId, VolumeId};
 
@@ -37,7 +38,7 @@ impl Engine {
             return;
         }
         let order = self.volumes.get(&id).and_then(|volume| {
-            let probe = self.probing.begin_errand(superblock, volume);
+            let probe = self.probing.begin(superblock, volume);
             volume.probe_order(probe)
         });
         outputs.extend(order.map(Output::Errand));
@@ -60,12 +61,7 @@ impl Engine {
     /// A superblock is free, or will not be for long: who waits for it is served, or told.
     pub(super) fn serve_errands(&mut self, superblock: SuperblockId, outputs: &mut Vec<Output>) {
         while !self.probing.is_busy(superblock) || self.probing.stuck_since(superblock).is_some() {
-            let Some(queue) = self.errands.0.get_mut(&superblock) else { return };
-            let next = queue.pop_front();
-            if queue.is_empty() {
-                self.errands.0.remove(&superblock);
-            }
-            let Some(next) = next else { return };
+            let Some(next) = pop(&mut self.errands.0, superblock) else { return };
             self.take_errand(next, outputs);
         }
     }

@@ -84,8 +84,8 @@ impl Volume {
             return;
         }
         let key = (errno, op, source);
-        let odd = self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
-        let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd < ODD;
+        let odd = || self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
+        let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd() < ODD;
         let total = self.errors.entry(if has_row { key } else { (Errno::OTHER, op, source) }).or_default();
         *total = total.saturating_add(count);
     }

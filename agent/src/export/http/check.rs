@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::listen::Peer;
-use super::{Command, Shared, Snapshot};
+use super::{Command, Shared};
 use crate::sys::clock;
 
 /// Who asks over TCP has a volume looked at no sooner than this after the last look.
@@ -30,11 +30,11 @@ pub(super) enum Turn {
 /// Whether and when a look is made for who asks. Over TCP anybody may ask: nobody there drives looks without end, least
 /// of all those that write, nor keeps an automount from expiring. What hangs is asked about all the same: no second
 /// look is made there, and the answer says so.
-pub(super) fn turn(peer: Peer, snapshot: &Snapshot, volume: &VolumeStatus) -> Turn {
+pub(super) fn turn(peer: Peer, volume: &VolumeStatus) -> Turn {
     if peer != Peer::Remote || volume.stuck_since.is_some() {
         return Turn::In(Duration::ZERO);
     }
-    if volume.condition.state == HealthState::Healthy && snapshot.automounts.contains(&volume.mountpoint) {
+    if volume.condition.state == HealthState::Healthy && volume.is_automount {
         return Turn::Never;
     }
     let ended = volume.last_probe.as_ref().map(|(started, took, _)| *started + *took);

@@ -300,17 +300,10 @@ async fn serve_connection<S>(
     let taken = Arc::clone(&place);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        let is_always = ALWAYS.contains(&request.uri().path());
-        let permit = (!is_always).then(|| Arc::clone(&readers).try_acquire_owned());
-        let answer = match permit {
-            Some(Err(_)) => None,
-            Some(Ok(permit)) => {
-                // One connection has one request.
-                let _ = taken.set(permit);
-                Some(routes.call(request))
-            }
-            None => Some(routes.call(request)),
-        };
+        // One connection has one request, so its place is free to be set.
+        let take_place = || Arc::clone(&readers).try_acquire_owned().map(|permit| taken.set(permit)).is_ok();
+        let may_read = ALWAYS.contains(&request.uri().path()) || take_place();
+        let answer = may_read.then(|| routes.call(request));
         async move {
             match answer {
                 Some(answer) => answer.await,

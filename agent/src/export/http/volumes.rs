@@ -42,7 +42,7 @@ pub(super) async fn list(
     let mut unanswered = Vec::new();
     if asked.check {
         let snapshot = shared.snapshot();
-        let due = |volume: &VolumeStatus| match check::turn(peer, &snapshot, volume) {
+        let due = |volume: &VolumeStatus| match check::turn(peer, volume) {
             Turn::In(pause) => Some((volume.id.clone(), pause)),
             Turn::Never => None,
         };
@@ -74,7 +74,7 @@ pub(super) async fn one(
     };
     let check = asked.check;
     let made = shared.beside(move |_, snapshot| match find(snapshot, &id) {
-        Some(volume) => match check::turn(peer, snapshot, volume) {
+        Some(volume) => match check::turn(peer, volume) {
             Turn::In(pause) if check => Found::ToCheck(volume.id.clone(), pause),
             Turn::In(_) | Turn::Never => Found::Answered(answer(StatusCode::OK, snapshot, volume, None)),
         },

@@ -107,9 +107,9 @@ fn check_table(request: &Request, table: Option<impl BufRead>) -> Result<(), Pro
     let mut above: Option<(Place, bool)> = None;
     while table.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
         let place = parse_place(&line).ok().filter(|place| request.mountpoint.is_within(&place.mountpoint));
-        let is_trap = is_trap(&line);
+        let seen = place.map(|place| (place, is_trap(&line)));
         line.clear();
-        let Some(place) = place else { continue };
+        let Some((place, is_trap)) = seen else { continue };
         if place.id == request.mount_id && place.superblock == request.superblock {
             return Ok(());
         }

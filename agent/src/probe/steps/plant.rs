@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_core::observation::{ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
-use rustix::fs::{AtFlags, FileType, OFlags, fsync, statx, unlinkat};
+use rustix::fs::{AtFlags, OFlags, fsync, statx, unlinkat};
 use rustix::io::Errno;
 
 use super::{number, open_root, revalidate, write};
@@ -84,8 +84,7 @@ fn unreadable(errno: Errno) -> PlantFault {
 fn make(root: &OwnedFd, planting: &Planting) -> Result<Option<u64>, PlantFault> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let file = sentinel::open_beneath(root.as_fd(), planting.path.as_bytes(), flags).map_err(not_made)?;
-    let made = statx(&file, c"", AtFlags::EMPTY_PATH, rustix::fs::StatxFlags::BASIC_STATS);
-    let inode = made.ok().map(|made| made.stx_ino);
+    let inode = sentinel::inspect(&file).ok().map(|made| made.stx_ino);
     let data: Vec<u8> = planting.content.iter().copied().chain(*b"\n").collect();
     let stored = write::store(file, &data).and_then(|()| sync_directory(root, &planting.path));
     if let Err(errno) = stored {
@@ -123,8 +122,11 @@ fn remove(root: &OwnedFd, path: &BytePath, inode: u64) -> bool {
     let removed = in_directory(root, path, |directory, name| {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let found = statx(directory, name, flags, rustix::fs::StatxFlags::BASIC_STATS)?;
-        let is_file = FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::RegularFile;
-        if is_file && found.stx_ino == inode { unlinkat(directory, name, AtFlags::empty()) } else { Ok(()) }
+        if sentinel::is_regular(&found) && found.stx_ino == inode {
+            unlinkat(directory, name, AtFlags::empty())
+        } else {
+            Ok(())
+        }
     });
     matches!(removed, Ok(()) | Err(Errno::NOENT))
 }

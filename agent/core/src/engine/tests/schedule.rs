@@ -103,7 +103,7 @@ fn a_healthy_automount_is_looked_at_so_rarely_that_it_can_expire() {
     assert!((27..=34).contains(&world.probes()), "{}", world.probes());
     // The daemon of autofs checks four times in a time-out.
     assert!(gaps(&world).iter().all(|gap| *gap > seconds(60 + 15)), "{:?}", gaps(&world));
-    assert!(orders(&world).iter().all(|(_, order)| order.is_automount));
+    assert!(orders(&world).iter().all(|(_, order)| order.is_automount) && world.status("a").is_automount);
     assert_eq!(world.transitions(), [], "it is healthy between two looks as well");
 }
 

@@ -133,8 +133,7 @@ fn over_tcp_looks_are_made_once_a_second_and_not_at_healthy_automounts() {
         let looked = Some((now - ago, Duration::ZERO, ProbeResult::Ok(ProbeOk::default())));
         VolumeStatus { last_probe: looked, ..quiet_volume("a") }
     };
-    let plain = fresh_snapshot();
-    let trap = Snapshot { automounts: Arc::new([quiet_volume("a").mountpoint].into()), ..fresh_snapshot() };
+    let on_a_trap = |volume: &VolumeStatus| VolumeStatus { is_automount: true, ..volume.clone() };
     // An hour ahead: no machine is so slow that it becomes old while this runs.
     let young = VolumeStatus {
         last_probe: Some((now + Duration::from_secs(3600), Duration::ZERO, ProbeResult::SentinelMissing)),
@@ -146,15 +145,10 @@ fn over_tcp_looks_are_made_once_a_second_and_not_at_healthy_automounts() {
     let stuck = VolumeStatus { stuck_since: Some(now), ..young.clone() };
     let soon = Turn::In(Duration::from_secs(1));
     let now = Turn::In(Duration::ZERO);
-    let cases = [
-        (&plain, &young, soon),
-        (&plain, &old, now),
-        (&plain, &stuck, now),
-        (&trap, &old, Turn::Never),
-        (&trap, &sick, now),
-    ];
-    for (number, (snapshot, volume, expected)) in cases.into_iter().enumerate() {
-        assert_eq!(check::turn(Peer::Remote, snapshot, volume), expected, "case {number}");
-        assert_eq!(check::turn(local, snapshot, volume), now, "case {number}");
+    let cases =
+        [(on_a_trap(&old), Turn::Never), (on_a_trap(&sick), now), (young, soon), (old, now), (stuck, now)];
+    for (number, (volume, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(check::turn(Peer::Remote, &volume), expected, "case {number}");
+        assert_eq!(check::turn(local, &volume), now, "case {number}");
     }
 }
