@@ -12,7 +12,7 @@
 
 use core::time::Duration;
 
-use crate::hash::jittered;
+use crate::hash::hastened;
 use crate::id::{ProbeId, VolumeId};
 use crate::time::Monotonic;
 use crate::topology::automount::Automount;
@@ -53,7 +53,7 @@ impl Rhythm {
         Self { interval: watch.interval, alone }
     }
 
-    /// The longest time between two looks, but for the jitter.
+    /// The longest time between two looks.
     pub(super) fn longest(self) -> Duration {
         self.alone.map_or(self.interval, |alone| alone.max(self.interval))
     }
@@ -102,13 +102,14 @@ impl ProbeClock {
     }
 
     /// A probe was ordered.
-    pub(super) fn order(&mut self, id: ProbeId, now: Monotonic) {
+    pub(super) fn order(&mut self, id: ProbeId, state: HealthState, now: Monotonic) {
         self.outstanding = Some(id);
         if core::mem::take(&mut self.wanted_by_hint) {
             self.ordered_by_hint = Some(now);
         }
         self.wanted = None;
-        self.quick = if self.quick < QUICK_LOOKS { self.quick + 1 } else { 0 };
+        let is_over = state == HealthState::Healthy || self.quick >= QUICK_LOOKS;
+        self.quick = if is_over { 0 } else { self.quick + 1 };
         self.sequence = self.sequence.saturating_add(1);
     }
 
@@ -147,7 +148,7 @@ impl ProbeClock {
         }
         let interval = self.interval(*rhythm, state);
         let regular = self.answered.map(|at| {
-            let due = at + jittered(interval, volume.as_str(), self.sequence);
+            let due = at + hastened(interval, volume.as_str(), self.sequence);
             if interval >= TICK * TICKS { due.floor(TICK) } else { due }
         });
         match (self.wanted, regular) {
