@@ -75,7 +75,20 @@ pub(super) fn for_new_mount(old: Option<&Former>, wish: Wish) -> Attributes {
     Attributes { set, clear, shared: old.is_some_and(|old| old.is_shared) }
 }
 
-/// The same in the flags of mount(2), for kernels before 5.12: all that the staged mount must have, since a
+/// Exactly the options of a mount, for one that takes its place.
+pub(super) fn exact(mount: &Mount) -> Attributes {
+    let wish = Wish { readonly: false, old_readonly_is_the_fault: false };
+    let attributes = for_new_mount(Some(&Former::of(mount)), wish);
+    let all = BITS.iter().map(|(_, bit)| *bit).fold(MountAttrFlags::empty(), |all, bit| all | bit);
+    Attributes { clear: attributes.clear | all, ..attributes }
+}
+
+/// The same in the flags of mount(2), for kernels before 5.12.
+pub(super) fn exact_in_old_flags(mount: &Mount) -> MountFlags {
+    in_old_flags(own(mount))
+}
+
+/// What a staged mount gets in the flags of mount(2), for kernels before 5.12: all that the staged mount must have, since a
 /// bind remount sets every option anew.
 pub(super) fn for_bind_remount(staged: &Mount, attributes: Attributes) -> MountFlags {
     in_old_flags((own(staged) & !attributes.clear) | attributes.set)
@@ -195,6 +208,21 @@ mod tests {
         let relatime =
             for_bind_remount(&old("rw,noatime"), for_new_mount(Some(&former("rw,relatime")), PLAIN));
         assert_eq!(relatime, MountFlags::RELATIME);
+    }
+
+    #[test]
+    fn what_takes_a_place_has_the_options_of_the_mount_and_no_others() {
+        let attributes = exact(&old("ro,noexec,noatime"));
+        let wanted = MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC
+            | MountAttrFlags::MOUNT_ATTR_NOATIME;
+        assert_eq!(attributes.set, wanted);
+        for (word, bit) in BITS {
+            assert!(attributes.clear.contains(bit), "{word}");
+        }
+        assert!(attributes.clear.contains(MountAttrFlags::MOUNT_ATTR__ATIME));
+        let flags = MountFlags::RDONLY | MountFlags::NOEXEC | MountFlags::NOATIME;
+        assert_eq!(exact_in_old_flags(&old("ro,noexec,noatime")), flags);
     }
 
     #[test]

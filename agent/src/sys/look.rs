@@ -48,6 +48,13 @@ pub fn is_mount_root(place: &OwnedFd) -> Result<bool> {
     Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
+/// Whether the descriptor refers to a directory, as far as is known without asking the file system.
+#[must_use]
+pub fn is_directory(place: &OwnedFd) -> Option<bool> {
+    let found = statx(place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    Some(FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::Directory)
+}
+
 /// Field 1 of mountinfo for the mount that the descriptor refers to; `None` where the kernel does not tell.
 ///
 /// kernel: `STATX_MNT_ID`, `vfs_statx_path`, fs/stat.c, since 5.8.

@@ -17,7 +17,7 @@ use crate::observation::PlanReport;
 use crate::path::BytePath;
 use crate::remediation::budget::{Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
-use crate::remediation::plan::{Patient, class_of, is_repairable, plan, server_of};
+use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
 use crate::remediation::{Outcome, Plan};
 use crate::time::Monotonic;
 use crate::verdict::{HealthState, Reason, Verdict};
@@ -92,7 +92,7 @@ impl Volume {
             return None;
         }
         let Verdict::Sick(reason) = self.judgement.verdict else { return None };
-        self.spec.as_ref().filter(|spec| is_repairable(spec))?;
+        self.spec.as_ref().filter(|spec| can_repair(spec, reason))?;
         let rung = rung_for(reason, self.class())?;
         (!rung.needs_cause || self.has_cause()).then_some((rung, reason))
     }
@@ -129,10 +129,19 @@ impl Volume {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
+        let (old, holding) = match (reason, shown) {
+            (Reason::ConsumerStale, _) => match self.held.stale() {
+                Some((superblock, holding)) => (Some(superblock), holding),
+                None => (None, None),
+            },
+            (_, Some(shown)) => (Some(shown.superblock), Some(shown.holding())),
+            (_, None) => (None, None),
+        };
         let patient = Patient {
             spec: &spec,
             reason,
-            old: shown.map(|shown| shown.superblock),
+            old,
+            holding,
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),
@@ -155,8 +164,9 @@ impl Volume {
         spec.identity.clone()
     }
 
-    fn end_plan(&mut self, report: &PlanReport, old: Option<SuperblockId>, now: Monotonic) -> Option<Event> {
+    fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
         self.plan = None;
+        self.consumers_followed(plan, report, now);
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
         if !report.outcome.is_success() {
@@ -165,7 +175,7 @@ impl Volume {
         }
         self.last_outcome = None;
         self.evidence.forget_looks(now);
-        let shows_old = self.own_mount().map(|shown| shown.superblock) == old;
+        let shows_old = self.own_mount().map(|shown| shown.superblock) == plan.old;
         self.hold_until = shows_old.then_some(now + TABLE_PATIENCE);
         None
     }
@@ -246,9 +256,10 @@ impl Engine {
         };
         let id = running.plan.volume.clone();
         self.touched.append(&mut self.wanting);
+        self.dead_changed = true;
         self.settling_due = true;
         let Some(settled) = running.settles else {
-            self.repair_finished(&id, (report, running.plan.old), now, outputs);
+            self.repair_finished(&id, (report, &running.plan), now, outputs);
             return;
         };
         if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.plan == Some(report.id)) {
@@ -262,7 +273,7 @@ impl Engine {
     fn repair_finished(
         &mut self,
         id: &VolumeId,
-        (report, old): (&PlanReport, Option<SuperblockId>),
+        (report, plan): (&PlanReport, &Plan),
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
@@ -272,7 +283,7 @@ impl Engine {
         };
         let flaps = volume.flaps(thresholds, now);
         volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
-        if let Some(event) = volume.end_plan(report, old, now) {
+        if let Some(event) = volume.end_plan(report, plan, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));
         }

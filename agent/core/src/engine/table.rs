@@ -52,7 +52,7 @@ impl Engine {
             volume.instruct(None, &self.policy.defaults);
         }
         self.touched.extend(self.volumes.keys().cloned());
-        self.track_changed = true;
+        (self.track_changed, self.dead_changed) = (true, true);
         self.sync(now, outputs);
         // The table is the one it was: what vanished now is not wanted any more.
         self.volumes.retain(|_, volume| volume.gone_since != Some(now));
@@ -114,7 +114,7 @@ impl Engine {
             outputs.extend(seen.transition.map(Output::Transition));
             if seen.changed {
                 self.touched.insert(sighting.id.clone());
-                self.track_changed = true;
+                (self.track_changed, self.dead_changed) = (true, true);
             }
         }
         for volume in self.volumes.values_mut() {
@@ -124,7 +124,7 @@ impl Engine {
             let trap = table.is_trapped(&volume.mountpoint);
             if volume.vanish(trap, now) {
                 self.touched.insert(volume.id.clone());
-                self.track_changed = true;
+                (self.track_changed, self.dead_changed) = (true, true);
             }
         }
         if self.track_changed {
@@ -146,7 +146,7 @@ impl Engine {
             };
             outputs.extend(volume.renew(now).map(Output::Transition));
             self.touched.insert(id.clone());
-            self.track_changed = true;
+            (self.track_changed, self.dead_changed) = (true, true);
         }
     }
 
