@@ -129,9 +129,9 @@ fn carry_out(scene: &Scene, action: WireAction) -> Result<Step, Stop> {
         }
         WireAction::DetachTop => unmount::detach_top(scene),
         WireAction::Unstage => unmount::unstage(scene),
-        WireAction::FindConsumers(wanted) => consumers::find(scene, &consumers::Order::new(scene, wanted)),
-        WireAction::CoverConsumers(wanted) => consumers::cover(scene, &consumers::Order::new(scene, wanted)),
-        WireAction::SwapConsumers(wanted) => consumers::swap(scene, &consumers::Order::new(scene, wanted)),
+        WireAction::FindConsumers(wanted) => consumers::find(scene, &consumers::Order::new(scene, wanted)?),
+        WireAction::CoverConsumers(wanted) => consumers::cover(scene, &consumers::Order::new(scene, wanted)?),
+        WireAction::SwapConsumers(wanted) => consumers::swap(scene, &consumers::Order::new(scene, wanted)?),
     }
 }
 

@@ -16,7 +16,7 @@ use agent_core::volume::Reach;
 use rustix::io::Errno;
 
 use super::scene::{Scene, Stop, say};
-use super::wire::{Step, WireHolding, WireNamespace, WireWanted};
+use super::wire::{Step, WireNamespace, WireWanted};
 use crate::sys::mountinfo::{parse_line, parse_place};
 use crate::sys::namespaces::{self, Namespace};
 use crate::sys::{look, mount_exactly};
@@ -37,21 +37,28 @@ pub(super) struct Order {
     namespace: Option<WireNamespace>,
     /// Places of the plan itself, where its own namespace is looked at.
     own: Vec<BytePath>,
+    /// Only guards are to be replaced, also by the old file system where that is what there is.
+    is_undo: bool,
 }
 
 impl Order {
-    pub(super) fn new(scene: &Scene, wanted: WireWanted) -> Self {
+    pub(super) fn new(scene: &Scene, wanted: WireWanted) -> Result<Self, Stop> {
         let WireWanted { holding, all, namespace } = wanted;
-        let holding = holding.map(|WireHolding { root, fstype, source }| Holding {
-            root: BytePath::new(root),
-            fstype,
-            source,
+        // A device's new superblock has the number of the old one. Where that is shown, nobody has the old one.
+        let top = scene.stack(&scene.mountpoint)?.pop().map(|top| top.superblock);
+        let is_used_again = scene.number_proves_nothing && top.is_some() && top == scene.old;
+        let is_undo = holding.is_none();
+        let holding = holding.filter(|_| !is_used_again).map(|holding| Holding {
+            root: BytePath::new(holding.root),
+            fstype: holding.fstype,
+            source: holding.source,
         });
         let own = match namespace {
             None => vec![scene.mountpoint.clone(), scene.stage_root.clone()],
             Some(_) => Vec::new(),
         };
-        Self { holding, reach: if all { Reach::All } else { Reach::Unowned }, namespace, own }
+        let reach = if all { Reach::All } else { Reach::Unowned };
+        Ok(Self { holding, reach, namespace, own, is_undo })
     }
 
     fn wanted<'a>(&'a self, scene: &'a Scene) -> Wanted<'a> {
@@ -210,7 +217,7 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
     if binds.is_empty() {
         return Ok(tally.into_step("swapped"));
     }
-    let Some(base) = base(scene, order.holding.is_none())? else {
+    let Some(base) = base(scene, order.is_undo)? else {
         let text = "nothing is mounted that they could show".to_owned();
         return Err(Stop::Refused(Refusal::NotAMountPoint, text));
     };

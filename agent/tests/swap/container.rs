@@ -79,7 +79,7 @@ impl Hammer {
             None => argv.map(str::to_owned).to_vec(),
         };
         let child = Command::new(&argv[0]).args(&argv[1..]).stdout(Stdio::piped()).spawn().unwrap();
-        wait_for("the hammer swings", || ready.exists());
+        wait_for("the hammer swings", || ready.symlink_metadata().is_ok());
         Self { child, stop }
     }
 
@@ -99,7 +99,7 @@ pub(crate) fn hammer() -> ExitCode {
     let (place, stop) = (Path::new(&place), Path::new(&stop));
     std::fs::write(stop.with_extension("ready"), "").unwrap();
     let (mut good, mut bad) = (0_u64, 0_u64);
-    while !stop.exists() {
+    while stop.symlink_metadata().is_err() {
         let is_bare = place.join("bare").symlink_metadata().is_ok();
         let is_good = match mode.as_str() {
             "write" => {
@@ -111,7 +111,7 @@ pub(crate) fn hammer() -> ExitCode {
             "readonly" => std::fs::write(place.join("intruder"), "x")
                 .is_err_and(|error| error.kind() == ErrorKind::ReadOnlyFilesystem),
             // The volume may be away; the bare directory is not there instead.
-            _ => std::fs::write(place.join("made"), "x").is_ok() || !place.join("bare").exists(),
+            _ => std::fs::write(place.join("made"), "x").is_ok() || !is_bare,
         };
         if is_good && !is_bare { good += 1 } else { bad += 1 }
     }

@@ -41,7 +41,7 @@ struct Container {
 
 impl Container {
     fn start(bench: &Bench, volume: &Path) -> Result<Self> {
-        let place = |name: &str| bench.make_directory(&format!("container-{name}"));
+        let place = |name: &str| bench.make_directory(format!("container-{name}"));
         let (data, readonly, inner) = (place("data")?, place("readonly")?, place("inner")?);
         let script = "mount --bind $0 $1 && mount --bind $0 $2 && mount -o remount,bind,ro,nosuid $2 && \
                       mount --bind $0/inner $3 && exec sleep 600 < $1/file";

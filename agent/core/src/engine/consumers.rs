@@ -11,10 +11,12 @@ use crate::consumer::{Consumers, Dead, FileHolder, Found, StaleMount};
 use crate::engine::volume::{Shown, Volume};
 use crate::engine::{Engine, Output};
 use crate::id::{MountId, SuperblockId};
+use crate::memory::{LeftMemory, MountMemory};
 use crate::observation::PlanReport;
 use crate::remediation::consumers::Holding;
 use crate::remediation::{Action, Plan};
 use crate::time::Monotonic;
+use crate::topology::Mount;
 use crate::verdict::Reason;
 
 /// So many replaced superblocks are remembered of a volume. With more the oldest is forgotten.
@@ -117,6 +119,35 @@ impl Volume {
         if self.held.former.len() > FORMER {
             self.held.former.remove(0);
         }
+    }
+
+    /// What the store keeps of it.
+    pub(super) fn left_behind(&self) -> Vec<LeftMemory> {
+        let left = |former: &Former| LeftMemory {
+            superblock: former.dead.superblock,
+            holding: former.dead.holding.clone(),
+        };
+        self.held.former.iter().map(left).collect()
+    }
+
+    /// Takes what an earlier run had left behind.
+    pub(super) fn recall_left(&mut self, left: Vec<LeftMemory>, now: Monotonic) {
+        for LeftMemory { superblock, holding } in left {
+            let (volume, ids) = (self.id.clone(), BTreeSet::new());
+            self.remember_former(Dead { volume, superblock, holding, ids }, now);
+        }
+    }
+
+    /// What was sick when an earlier run ended has been replaced since.
+    pub(super) fn was_replaced_meanwhile(&mut self, known: &MountMemory, mount: &Mount, now: Monotonic) {
+        if known.superblock == mount.superblock || !self.is_left_dead() {
+            return;
+        }
+        let (volume, superblock) = (self.id.clone(), known.superblock);
+        let ids = BTreeSet::from([known.mount_id]);
+        // Nothing else is known of what its mounts look like; what does not look like this one is not touched.
+        let holding = Some(Holding::of(mount));
+        self.remember_former(Dead { volume, superblock, holding, ids }, now);
     }
 
     /// Whether what it shows now is being replaced because it is sick.

@@ -15,7 +15,7 @@ use crate::health::rules::Test;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
-use crate::remediation::budget::{Pace, Permit};
+use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
 use crate::remediation::{Outcome, Plan};
@@ -67,7 +67,11 @@ impl Volume {
             return if is_made { Repairs::No } else { Repairs::Now(reason) };
         }
         let allowed = self.spec.as_ref().map_or(0, |spec| spec.repair.max_attempts);
-        match self.budget.permit(now, allowed) {
+        let is_for_consumers = reason == Reason::ConsumerStale;
+        let budget = if is_for_consumers { &self.consumer_budget } else { &self.budget };
+        match budget.permit(now, allowed) {
+            // The volume itself is good: it is told, and not given up.
+            Permit::Spent if is_for_consumers => Repairs::No,
             Permit::Spent => Repairs::Spent,
             Permit::NotBefore(time) => Repairs::At(time),
             Permit::Now => Repairs::Now(reason),
@@ -82,6 +86,10 @@ impl Volume {
         }
         let stuck_since = self.probes.stuck_since.or(self.behind.filter(|_| self.evidence.overdue));
         stuck_since.map(|began| self.sick_since.max(began + self.watch.deadline))
+    }
+
+    fn budget_for(&mut self, reason: Reason) -> &mut Budget {
+        if reason == Reason::ConsumerStale { &mut self.consumer_budget } else { &mut self.budget }
     }
 
     /// The row of the ladder that applies.
@@ -234,7 +242,7 @@ impl Engine {
         let Some(plan) = volume.make_plan(self.next_plan, reason, &self.policy.stage_root) else { return };
         self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
         volume.plan = Some(plan.id);
-        volume.budget.start(now);
+        volume.budget_for(reason).start(now);
         let message = format!("plan {} is running, because: {}", plan.id, volume.condition.message);
         outputs.extend(volume.apply(Event::PlanStarted, message, now).map(Output::Transition));
         let running = Running {
@@ -282,7 +290,8 @@ impl Engine {
             return;
         };
         let flaps = volume.flaps(thresholds, now);
-        volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
+        let reason = plan.reason.unwrap_or(Reason::Missing);
+        volume.budget_for(reason).end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
         if let Some(event) = volume.end_plan(report, plan, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));

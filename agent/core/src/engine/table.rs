@@ -44,6 +44,7 @@ impl Engine {
             volume.pin = self.pins.get(&spec.id).cloned();
             if volume.instruct(Some(spec), &self.policy.defaults) && was_known {
                 volume.budget = Budget::default();
+                volume.consumer_budget = Budget::default();
                 let message = alloc::string::String::from("the settings changed, attempts are counted anew");
                 outputs.extend(volume.apply(Event::BudgetRenewed, message, now).map(Output::Transition));
             }

@@ -126,6 +126,8 @@ pub(super) struct Volume {
     /// Since when a look of another volume hangs on its superblock.
     pub(super) behind: Option<Monotonic>,
     pub(super) budget: Budget,
+    /// Attempts to take consumers along alone: what fails there must not keep the volume itself from its repair.
+    pub(super) consumer_budget: Budget,
     pub(super) plan: Option<PlanId>,
     /// A plan ended well, and the table does not show it yet: nothing is judged until it does, or until then.
     pub(super) hold_until: Option<Monotonic>,
@@ -195,6 +197,7 @@ impl Volume {
             probes: ProbeClock::default(),
             behind: None,
             budget: Budget::default(),
+            consumer_budget: Budget::default(),
             plan: None,
             hold_until: None,
             last_outcome: None,

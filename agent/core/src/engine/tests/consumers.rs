@@ -226,3 +226,62 @@ fn guards_that_a_failed_repair_left_are_looked_for_until_they_are_gone() {
     assert_eq!(world.state("a"), (Healthy, None));
     assert!(asked(&world).is_empty());
 }
+
+#[test]
+fn consumers_that_cannot_follow_do_not_use_up_the_attempts_of_the_volume() {
+    let mut world = World::healthy(vec![sshfs(Mode::Act, Reach::Unowned)]);
+    fall(&mut world);
+    let plan = world.running().pop().unwrap();
+    world.replace("/mnt/a", 20);
+    world.answer("a", Answer::Now(good()));
+    world.finish(plan.id, Outcome::Changed);
+    let mut tries = 0;
+    for _ in 0..400 {
+        found(&mut world, 10, 1, 0);
+        world.run(seconds(5));
+        if let Some(plan) = world.running().pop() {
+            assert_eq!(plan.reason, Some(Reason::ConsumerStale));
+            tries += 1;
+            world.feed(followed(&plan, Outcome::Refused(Refusal::ConsumersLeft)));
+        }
+    }
+    assert_eq!((tries, world.state("a")), (5, (Degraded, Some(Reason::ConsumerStale))));
+    assert_eq!(world.status("a").attempts, 1);
+    // Then the volume itself falls again, and is repaired.
+    world.answer("a", fails(107));
+    world.hint(20, None, 107, Op::Read);
+    world.run(seconds(5));
+    assert_eq!(world.running().pop().and_then(|plan| plan.reason), Some(Reason::Disconnected));
+}
+
+#[test]
+fn who_was_left_behind_is_looked_for_after_a_restart_too() {
+    let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned)]);
+    fall(&mut world);
+    heal(&mut world, 20);
+    found(&mut world, 10, 1, 0);
+    world.restart();
+    world.table();
+    assert_eq!(asked(&world).len(), 1);
+    world.run(millis(100));
+    found(&mut world, 10, 1, 0);
+    world.run(seconds(40));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::ConsumerStale)));
+    // Of another boot nothing of it is left.
+    world.stored.values_mut().for_each(|memory| memory.left.clear());
+    world.reboot(crate::time::Monotonic::from_nanos(9_000_000_000));
+    world.table();
+    world.run(seconds(40));
+    assert_eq!(world.state("a"), (Healthy, None));
+}
+
+#[test]
+fn what_was_replaced_while_the_agent_was_away_is_looked_for() {
+    let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned)]);
+    fall(&mut world);
+    world.restart();
+    heal(&mut world, 20);
+    let dead = asked(&world);
+    assert_eq!(dead.iter().map(|dead| dead.superblock).collect::<Vec<_>>(), [device(10)]);
+    assert!(dead[0].ids.contains(&MountId(10)));
+}
