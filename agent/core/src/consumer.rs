@@ -46,7 +46,7 @@ pub struct Found {
     pub mounts: u64,
     /// The first of them.
     pub shown: Vec<StaleMount>,
-    /// The ids of all of them.
+    /// The ids of all of them, and of those through which files are open still.
     pub ids: BTreeSet<MountId>,
     /// How many open files.
     pub files: u64,

@@ -190,7 +190,7 @@ impl Volume {
         }
         let is_own = self.shown.as_ref().is_some_and(|shown| shown.superblock == found.superblock);
         if is_own && found.has_holding {
-            self.held.ids.extend(found.ids.iter().copied());
+            self.held.ids.clone_from(&found.ids);
             return true;
         }
         let is_meant = |former: &Former| former.is(found.superblock, found.has_holding);
@@ -198,7 +198,7 @@ impl Volume {
         let Some(former) = self.held.former.get_mut(index).filter(|former| former.since <= at) else {
             return false;
         };
-        former.dead.ids.extend(found.ids.iter().copied());
+        former.dead.ids.clone_from(&found.ids);
         former.found = Some(found.clone());
         if found.mounts == 0 && found.files == 0 {
             self.held.former.remove(index);
@@ -229,8 +229,9 @@ impl Volume {
             } else if !is_guards {
                 continue;
             }
+            // A look from before knows nothing of what the plan did.
+            former.since = now;
             if is_good {
-                former.since = now;
                 former.found.iter_mut().for_each(|found| {
                     found.mounts = 0;
                     found.shown.clear();

@@ -77,6 +77,11 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
     let files = Files::count(proc, &known);
     for (found, dead) in found.iter_mut().zip(dead).filter(|(_, dead)| dead.holding.is_some()) {
         files.tell(dead.superblock, proc, found);
+        let of_it = known.ids.iter().filter(|(_, superblock)| **superblock == dead.superblock);
+        // What was not looked at may be held.
+        let is_unsure = files.is_partial || files.refused > 0;
+        let held = of_it.filter(|(id, _)| is_unsure || files.through.contains(id));
+        found.ids.extend(held.map(|(id, _)| id.0));
     }
     Answer { found, refused: files.refused, is_partial: files.is_partial, micros: 0 }
 }
@@ -130,6 +135,8 @@ impl Known {
 #[derive(Default)]
 struct Files {
     held: BTreeMap<SuperblockId, BTreeMap<u32, (u64, Vec<u8>)>>,
+    /// The mounts through which they were opened.
+    through: BTreeSet<MountId>,
     refused: u64,
     is_partial: bool,
 }
@@ -173,10 +180,9 @@ impl Files {
                 continue;
             };
             let about = proc.text_of(&format!("{process}/fdinfo/{number}"));
-            let Some(superblock) = about.ok().as_deref().and_then(mount_of).and_then(|id| known.ids.get(&id))
-            else {
-                continue;
-            };
+            let Some(id) = about.ok().as_deref().and_then(mount_of) else { continue };
+            let Some(superblock) = known.ids.get(&id) else { continue };
+            self.through.insert(id);
             let holders = self.held.entry(*superblock).or_default();
             holders.entry(process).or_insert((0, path)).0 += 1;
         }
