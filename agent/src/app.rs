@@ -97,19 +97,15 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let mut facts = first_facts(&config, &namespace, &opened.store);
     let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
-    listeners.serve(&http::router(Api {
-        snapshots: receiver,
-        metrics: metrics.clone(),
-        commands: commands_tx,
-        host,
-    }));
+    let router =
+        http::router(Api { snapshots: receiver, metrics: metrics.clone(), commands: commands_tx, host });
 
     let (sensors_tx, sensors) = mpsc::channel(CHANNEL);
     let sources = Sources::start(&config, &namespace, &sensors_tx, &mut facts);
     let (probes_tx, probes) = mpsc::channel(CHANNEL);
     let pool = Pool::new(probe_settings(&namespace), probes_tx);
-    let pinned = open_pins(&config, &opened.store).await;
-    let plantings = Plantings::new(probe_settings(&namespace), pinned.sentinels);
+    let pinned = open_pins(&opened.store).await;
+    let plantings = Plantings::new(probe_settings(&namespace), pinned.pins);
     let executor = Executor::new(remediation::Settings {
         exe: PathBuf::from(OWN_BINARY),
         namespace: namespace.enter.clone(),
@@ -131,7 +127,10 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         executor,
         reload: Arc::new(move || Config::load(&from)),
     };
-    EventLoop::new(parts).run().await
+    let event_loop = EventLoop::new(parts);
+    // Not before: the first scrape shows every volume that is expected.
+    listeners.serve(&router);
+    event_loop.run().await
 }
 
 /// What is known before anything was tried.
@@ -155,8 +154,8 @@ async fn open_store(config: &Config) -> Result<store::Opened, ExitCode> {
     Ok(opened)
 }
 
-async fn open_pins(config: &Config, store: &store::Store) -> store::Pinned {
-    let pinned = store::open_pins(&config.agent.state_dir).await;
+async fn open_pins(store: &store::Store) -> store::Pinned {
+    let pinned = store.open_pins().await;
     for defect in &pinned.defects {
         store.count_failure();
         warn!(error = %chain(defect), "Pinned sentinels are not as they should be, continuing with the rest");

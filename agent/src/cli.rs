@@ -43,7 +43,7 @@ pub enum Command {
     /// Look at one volume now.
     #[command(long_about = help::PROBE)]
     Probe(VolumeArgs),
-    /// Acknowledge that a volume has lost data.
+    /// Acknowledge that a volume has lost data, or is damaged.
     #[command(long_about = help::ACK)]
     Ack(VolumeArgs),
     /// Put a sentinel on a volume.
@@ -118,6 +118,8 @@ pub enum StatusOutput {
     Wide,
     /// For programs.
     Json,
+    /// For programs.
+    Yaml,
 }
 
 /// A command about one volume.
@@ -185,6 +187,8 @@ pub enum ReportOutput {
     Text,
     /// For programs.
     Json,
+    /// For programs.
+    Yaml,
 }
 
 /// `check-config`

@@ -37,6 +37,8 @@ pub enum Output {
     Wide,
     /// The API's JSON.
     Json,
+    /// The same as YAML.
+    Yaml,
 }
 
 /// Where a command writes. Not `println!`: that panics when the reader of a pipe has left.
@@ -104,6 +106,12 @@ pub enum ClientError {
         /// What would have been right.
         known: Vec<String>,
     },
+    /// What was answered cannot be written as YAML.
+    #[error("failed to write the answer as YAML; ask for JSON")]
+    Yaml {
+        /// The cause.
+        source: serde_saphyr::ser::Error,
+    },
     /// The reader of the output has left, or the disk is full.
     #[error("failed to write the output: {source}")]
     Output {
@@ -128,10 +136,26 @@ impl ClientError {
             // What is left is what a user can get wrong: a name, an option.
             Self::Refused { status: 400..=499, .. } => ExitCode::Usage,
             Self::Refused { status: 503 | 504, .. } => ExitCode::Unavailable,
-            Self::Broken { .. } | Self::NotUnderstood { .. } | Self::Refused { .. } | Self::Output { .. } => {
-                ExitCode::Internal
-            }
+            Self::Broken { .. }
+            | Self::NotUnderstood { .. }
+            | Self::Refused { .. }
+            | Self::Yaml { .. }
+            | Self::Output { .. } => ExitCode::Internal,
         }
+    }
+}
+
+/// An answer as the API has it, or as text for people.
+fn written<T: serde::Serialize>(
+    answer: &T,
+    output: Output,
+    text: impl FnOnce(&T) -> String,
+) -> Result<String, ClientError> {
+    match output {
+        // The views hold nothing that JSON cannot: string keys and finite numbers.
+        Output::Json => Ok(serde_json::to_string_pretty(answer).unwrap_or_default() + "\n"),
+        Output::Yaml => serde_saphyr::to_string(answer).map_err(|source| ClientError::Yaml { source }),
+        Output::Table | Output::Wide => Ok(text(answer)),
     }
 }
 
@@ -148,10 +172,7 @@ impl Console<'_> {
         output: Output,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), ClientError> {
-        let shown = match output {
-            Output::Json => status::json(answer),
-            Output::Table | Output::Wide => text(answer),
-        };
+        let shown = written(answer, output, text)?;
         self.print(&shown)
     }
 

@@ -194,7 +194,17 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn from_toml(text: &str) -> Result<Self, ConfigErrors> {
-        parse(text, Path::new("config.toml"), Overrides::none(), Vec::new())
+        Self::from_text(text, &Sources::default())
+    }
+
+    /// From the text of a file, with what the environment and the flags say.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn from_text(text: &str, sources: &Sources) -> Result<Self, ConfigErrors> {
+        let mut errors = Vec::new();
+        let overrides = Overrides::new(&sources.environment, &sources.flags, &mut errors);
+        parse(text, sources.file.as_deref().unwrap_or(Path::new("config.toml")), overrides, errors)
     }
 
     /// The effective configuration: every key, in the form of the file.

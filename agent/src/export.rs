@@ -40,7 +40,7 @@ pub struct Snapshot {
     /// Every volume, by name.
     pub volumes: Vec<VolumeStatus>,
     /// Volumes that fail together, and those that did not long ago; newest first.
-    pub incidents: Vec<Incident>,
+    pub incidents: Vec<Arc<Incident>>,
     /// Every source.
     pub sources: BTreeMap<SourceName, SourceState>,
     /// Every kernel program.
@@ -131,8 +131,15 @@ pub struct SentinelAnswer {
     pub named: bool,
     /// Whether the agent remembers it, since the configuration does not say it.
     pub pinned: bool,
+    /// Whether that is on disk; `true` where nothing had to be kept.
+    #[serde(default = "nothing_to_keep")]
+    pub kept: bool,
     /// The line for the configuration.
     pub toml: String,
+}
+
+const fn nothing_to_keep() -> bool {
+    true
 }
 
 /// Why there is no sentinel. Texts name the object and the remedy.

@@ -11,6 +11,8 @@ pub mod config;
 mod error_chain;
 pub mod exit_code;
 pub mod export;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod kernel;
 pub mod probe;
 pub mod remediation;

@@ -35,7 +35,7 @@ mod stage;
 mod swap;
 mod unmount;
 mod verify;
-mod wire;
+pub(crate) mod wire;
 
 pub use act::run_act;
 

@@ -1,15 +1,19 @@
 //! The system calls that the agent makes itself, behind safe functions.
 
+pub mod allocator;
 pub mod bpf;
 pub mod btrfs;
 pub mod clock;
 pub mod descriptors;
+pub mod device_name;
 pub mod direct_read;
+pub mod environment;
 pub mod fs_uuid;
 pub mod look;
 pub mod mount;
 pub mod mount_attributes;
 pub mod mount_exactly;
+pub mod mount_limit;
 pub mod mount_table;
 pub mod mountinfo;
 pub mod namespaces;

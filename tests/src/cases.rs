@@ -13,6 +13,7 @@ mod across_restarts;
 mod advice_only;
 mod agent_killed;
 mod asked_while_hung;
+mod autofs_traps;
 mod automounts;
 mod bench_injector;
 mod bench_isolation;
@@ -21,25 +22,39 @@ mod bench_programs;
 mod block_faults;
 mod blocked_tasks;
 mod containers;
+mod damaged_state;
 mod errors_on_names;
 mod errors_on_reads;
+mod failing_errnos;
 mod full_state_dir;
+mod full_storage;
 mod host_view;
 mod hung_volumes;
 mod incidents;
 mod kernel_programs;
 mod killed_daemon;
+mod lasting_faults;
+mod look_alike;
 mod lost_sources;
 mod missing_privileges;
+mod mount_events;
+mod mount_helpers;
 mod odd_mounts;
-mod quiet_faults;
 mod probe_users;
+mod quiet_faults;
+mod readonly;
 mod repair_limits;
+mod secrets;
 mod sentinel_and_write;
 mod sentinel_init;
 mod slow_volume;
+mod stacked_mounts;
 mod start_errors;
 mod storms;
+mod stuck_programs;
+mod table_bytes;
+mod two_superblocks;
+mod vanished_devices;
 mod writeback_lost;
 
 /// Every case, in the order in which they are shown.
@@ -78,6 +93,21 @@ pub(crate) fn table() -> Vec<Case> {
         sentinel_init::CASES,
         &io::cases(),
         quiet_faults::CASES,
+        stuck_programs::CASES,
+        lasting_faults::CASES,
+        vanished_devices::CASES,
+        damaged_state::CASES,
+        mount_events::CASES,
+        full_storage::CASES,
+        failing_errnos::CASES,
+        mount_helpers::CASES,
+        secrets::CASES,
+        autofs_traps::CASES,
+        two_superblocks::CASES,
+        table_bytes::CASES,
+        stacked_mounts::CASES,
+        readonly::CASES,
+        look_alike::CASES,
     ]
     .concat()
 }

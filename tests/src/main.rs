@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use integration_tests::harness::runner::Processes;
-use integration_tests::harness::{fuse_fs, reader, runner, watcher, without_bpf};
+use integration_tests::harness::{fleet, fuse_fs, reader, runner, watcher, without_bpf};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     };
     match (first, rest) {
         (fuse_fs::FLAG, rest) => fuse_fs::main(rest),
+        (fleet::FLAG, rest) => fleet::main(rest),
         (reader::FLAG, rest) => reader::main(rest),
         (watcher::FLAG, rest) => watcher::main(rest),
         (without_bpf::FLAG, rest) => without_bpf::main(rest),

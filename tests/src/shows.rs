@@ -5,6 +5,7 @@ mod demo;
 mod detection;
 mod instructions;
 mod overhead;
+mod scale;
 mod spread;
 
 use std::time::Duration;
@@ -32,6 +33,12 @@ pub(crate) const SHOWS: &[Case] = &[
         needs: &[Need::Root, Need::Bpf],
         timeout: Duration::from_secs(3600),
         run: instructions::run,
+    },
+    Case {
+        name: "scale",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(3600),
+        run: scale::run,
     },
 ];
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{shows, vm};
+use crate::{scale, shows, vm};
 
 /// What can be measured.
 #[derive(Subcommand)]
@@ -26,6 +26,9 @@ pub(crate) enum What {
         #[arg(long, short, default_value = "6.12", value_parser = vm::series)]
         kernel: &'static vm::Series,
     },
+    /// The agent on a node of 1,000 and of 10,000 mounts, of which 100 hang: at rest, scraped, while the table
+    /// changes; beside node_exporter. Writes tests/SCALE.md
+    Scale,
 }
 
 /// Measures.
@@ -34,5 +37,6 @@ pub(crate) fn run(what: &What) -> Result<()> {
         What::Overhead { pairs } => shows::run("overhead", pairs),
         What::Detection { faults } => shows::run("detection", faults),
         What::Instructions { kernel } => vm::instructions(kernel),
+        What::Scale => scale::run(),
     }
 }

@@ -15,6 +15,18 @@ pub(crate) fn run() -> Result<()> {
     tidy::run()?;
     step("clippy");
     must(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    must(cargo().args([
+        "clippy",
+        "--package",
+        "agent",
+        "--features",
+        "fuzz",
+        "--bin",
+        "fuzz",
+        "--",
+        "--deny",
+        "warnings",
+    ]))?;
     step("documentation");
     must(
         cargo().args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings"),

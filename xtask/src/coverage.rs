@@ -1,6 +1,6 @@
 //! Which lines of the code that decides and decodes are run by its own unit tests.
 //!
-//! Only what belongs to the workspace is built for it: this program stands in for the compiler there and adds one flag,
+//! Only what belongs to the workspace is built for it: this program stands in for the compiler there and adds its flags,
 //! so that everything else is shared with other builds.
 
 mod report;
@@ -29,7 +29,8 @@ pub(crate) fn compile() -> Option<ExitCode> {
     std::env::var_os(COMPILES)?;
     let mut words = std::env::args_os().skip(1);
     let compiler = words.next()?;
-    let status = Command::new(compiler).args(words).arg("-Cinstrument-coverage").status();
+    let status =
+        Command::new(compiler).args(words).args(["-Cinstrument-coverage", "--cfg=coverage"]).status();
     Some(match status {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

@@ -14,7 +14,9 @@ mod command;
 mod coverage;
 mod cross;
 mod ebpf;
+mod fuzz;
 mod quietly;
+mod scale;
 mod setup;
 mod shows;
 mod test;
@@ -56,6 +58,8 @@ enum Task {
         #[command(subcommand)]
         what: bench::What,
     },
+    /// Feed every decoder with inputs that are made to break it, or the engine with random sequences
+    Fuzz(fuzz::FuzzArgs),
     /// Build the kernel programs and check the object: helpers, stack, sections
     Object,
     /// Build the agent for 64-bit ARM, and run what an emulator can run
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Task::Demo => shows::run("demo", 1),
         Task::Test { filter } => test::run(filter.as_deref()),
         Task::Bench { what } => bench::run(&what),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Object => ebpf::build(&command::root()).map(drop),
         Task::Cross { release } => cross::run(release).map(drop),
         Task::Coverage => coverage::run(),

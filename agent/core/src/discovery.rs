@@ -18,8 +18,12 @@ use crate::path::{BytePath, escape};
 use crate::policy::Policy;
 use crate::remediation::consumers::is_guard;
 use crate::topology::automount::Automount;
+use crate::topology::walk::Walks;
 use crate::topology::{Mount, MountTable};
 use crate::volume::{Selector, VolumeSpec};
+
+/// Which mount a discovered volume at a path has been until now.
+type Tracked<'a> = &'a dyn Fn(&BytePath) -> Option<MountId>;
 
 /// What the table says of a volume's place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -61,13 +65,11 @@ pub struct Sighting<'a> {
 /// volume at a path has been until now: it stays the volume when a shorter path appears, and is covered, not
 /// gone, when something else is mounted over it.
 #[must_use]
-pub fn discover<'a>(
-    policy: &'a Policy,
-    table: &'a MountTable,
-    tracked: &dyn Fn(&BytePath) -> Option<MountId>,
-) -> Vec<Sighting<'a>> {
+pub fn discover<'a>(policy: &'a Policy, table: &'a MountTable, tracked: Tracked<'_>) -> Vec<Sighting<'a>> {
     let named: BTreeSet<&BytePath> = policy.volumes.iter().map(|spec| &spec.mountpoint).collect();
-    let mut sightings: Vec<Sighting<'a>> = policy.volumes.iter().map(|spec| sight(spec, table)).collect();
+    let mut walks = Walks::new(table);
+    let mut sightings: Vec<Sighting<'a>> =
+        policy.volumes.iter().map(|spec| sight(spec, table, &mut walks)).collect();
     if policy.discovery.enabled {
         let taken: BTreeSet<(SuperblockId, &[u8])> = sightings
             .iter()
@@ -75,7 +77,7 @@ pub fn discover<'a>(
             .filter_map(|sighting| sighting.mount.map(shown))
             .collect();
         let names: BTreeSet<&VolumeId> = policy.volumes.iter().map(|spec| &spec.id).collect();
-        for (mount, presence) in chosen(policy, table, &named, tracked) {
+        for (mount, presence) in chosen(policy, table, &named, (&mut walks, tracked)) {
             if taken.contains(&shown(mount)) {
                 continue;
             }
@@ -91,21 +93,39 @@ pub fn discover<'a>(
             });
         }
     }
-    for sighting in &mut sightings {
-        let Some(mount) = sighting.mount.filter(|_| sighting.presence != Presence::WrongMount) else {
-            continue;
-        };
-        sighting.further = table
-            .showing(mount.superblock)
-            .filter(|other| other.root == mount.root && other.mountpoint != mount.mountpoint)
-            .filter(|other| !named.contains(&other.mountpoint) && !is_staged(policy, &other.mountpoint))
-            .map(|other| other.mountpoint.clone())
-            .collect();
-        sighting.further.sort();
-        sighting.further.dedup();
-    }
+    find_further(policy, table, &named, &mut sightings);
     sightings.sort_by(|a, b| a.id.cmp(&b.id));
     sightings
+}
+
+/// Where else the directory of each volume is mounted. One pass over the table for all of them: thousands of
+/// volumes may be directories of one superblock.
+fn find_further(
+    policy: &Policy,
+    table: &MountTable,
+    named: &BTreeSet<&BytePath>,
+    sightings: &mut [Sighting<'_>],
+) {
+    let own = |sighting: &Sighting<'_>| {
+        let mount = sighting.mount.filter(|_| sighting.presence != Presence::WrongMount)?;
+        Some((mount.superblock, mount.root.clone()))
+    };
+    let wanted: BTreeSet<(SuperblockId, BytePath)> = sightings.iter().filter_map(own).collect();
+    let superblocks: BTreeSet<SuperblockId> = wanted.iter().map(|(superblock, _)| *superblock).collect();
+    let mut places: BTreeMap<(SuperblockId, BytePath), BTreeSet<&BytePath>> = BTreeMap::new();
+    for other in superblocks.into_iter().flat_map(|superblock| table.showing(superblock)) {
+        let shown = (other.superblock, other.root.clone());
+        let is_elsewhere = !named.contains(&other.mountpoint) && !is_staged(policy, &other.mountpoint);
+        if is_elsewhere && wanted.contains(&shown) {
+            places.entry(shown).or_default().insert(&other.mountpoint);
+        }
+    }
+    for sighting in sightings {
+        let Some(mount) = sighting.mount else { continue };
+        let places = own(sighting).and_then(|shown| places.get(&shown));
+        let others = places.into_iter().flatten().filter(|place| **place != &mount.mountpoint);
+        sighting.further = others.map(|place| (*place).clone()).collect();
+    }
 }
 
 /// Whether a path lies where plans make their mounts.
@@ -140,10 +160,10 @@ fn name_of(mountpoint: &BytePath, names: &BTreeSet<&VolumeId>) -> VolumeId {
 }
 
 /// What the table says of a named volume.
-fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable) -> Sighting<'a> {
+fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable, walks: &mut Walks<'a>) -> Sighting<'a> {
     let stack = table.stack_at(&spec.mountpoint);
     let own = stack.iter().rev().copied().find(|mount| is_what_was_wanted(spec, mount));
-    let (presence, mount) = match (table.visible_at(&spec.mountpoint), own) {
+    let (presence, mount) = match (walks.visible_at(&spec.mountpoint), own) {
         (Some(top), _) if top.fstype == "autofs" => (Presence::Idle, None),
         // Put there by a plan, so that nobody writes into the bare directory.
         (Some(top), _) if is_guard(top) => (Presence::Missing, None),
@@ -151,7 +171,7 @@ fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable) -> Sighting<'a> {
         (_, Some(own)) => (Presence::Covered, Some(own)),
         (Some(top), None) => (Presence::WrongMount, Some(top)),
         // A key of an indirect map: mounted when somebody walks there.
-        (None, None) if table.is_trapped(&spec.mountpoint) => (Presence::Idle, None),
+        (None, None) if walks.is_trapped(&spec.mountpoint) => (Presence::Idle, None),
         (None, None) => (Presence::Missing, None),
     };
     Sighting {
@@ -222,7 +242,7 @@ fn chosen<'a>(
     policy: &Policy,
     table: &'a MountTable,
     named: &BTreeSet<&BytePath>,
-    tracked: &dyn Fn(&BytePath) -> Option<MountId>,
+    (walks, tracked): (&mut Walks<'a>, Tracked<'_>),
 ) -> Vec<(&'a Mount, Presence)> {
     let chooser = Chooser::new(policy, table);
     let mut best: BTreeMap<(SuperblockId, &[u8]), (&'a Mount, Presence)> = BTreeMap::new();
@@ -242,7 +262,7 @@ fn chosen<'a>(
         if named.contains(&mount.mountpoint) || is_staged(policy, &mount.mountpoint) {
             continue;
         }
-        let visible = table.visible_at(&mount.mountpoint);
+        let visible = walks.visible_at(&mount.mountpoint);
         let presence = match visible {
             Some(top) if top.id == mount.id => Presence::Present,
             // A covered mount only counts if it was watched, and if nothing that is watched took its place.

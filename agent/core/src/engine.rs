@@ -5,7 +5,7 @@
 //! concerns, never the number of mounts (only a new table does) and never the number of volumes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::consumer::{Consumers, Dead};
@@ -75,7 +75,7 @@ pub enum Input {
     PlanFinished(PlanReport),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
-    /// A person knows of the data that this volume has lost.
+    /// A person knows of the data that this volume has lost, or of the damage that it has found in itself.
     Acknowledge {
         /// Which volume.
         volume: VolumeId,
@@ -89,6 +89,9 @@ pub enum Input {
     Daemons(BTreeMap<SuperblockId, Daemon>),
     /// A person wants a worker to do something else there. [`Input::ProbeReturned`] ends it.
     Errand(VolumeId),
+    /// The worker of an errand, which began then, has not come back: it blocks its superblock as a look would, until
+    /// [`Input::ProbeReturned`].
+    ErrandHangs(ProbeId, Monotonic),
     /// Sentinels that people had put on volumes: replaces the last set. The configuration goes before them.
     Pins(BTreeMap<VolumeId, Sentinel>),
     /// Something happened to this superblock that says nothing by itself: its volumes are looked at now.
@@ -140,9 +143,9 @@ pub enum Output {
         answer: AckAnswer,
     },
     /// An incident is told.
-    Incident(Moment, Incident),
+    Incident(Moment, Arc<Incident>),
     /// The store keeps this, in the place of what it kept of that volume.
-    Remember(Memory),
+    Remember(Box<Memory>),
     /// The volume is none any more: the store forgets it.
     Forget(VolumeId),
     /// Odd or notable, for the log.
@@ -154,7 +157,7 @@ pub enum Output {
 pub enum AckAnswer {
     /// It is acknowledged.
     Done,
-    /// No loss is open.
+    /// No loss and no damage is open.
     Nothing,
     /// There is no such volume.
     NoSuchVolume,
@@ -325,7 +328,7 @@ impl Engine {
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
             Input::Remembered(memories) => self.take_remembered(memories, now),
             Input::MountTable(table) => self.take_table(table, now, &mut outputs),
-            Input::Kernel(errors) => self.take_errors(&errors, now),
+            Input::Kernel(errors) => self.take_errors(&errors, now, &mut outputs),
             Input::Census(census) => self.take_census(census, now),
             Input::Consumers(consumers) => self.take_consumers(&consumers),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
@@ -336,6 +339,7 @@ impl Engine {
             Input::Devices(devices) => self.take_devices(devices),
             Input::Daemons(daemons) => self.take_daemons(daemons),
             Input::Errand(id) => self.take_errand(id, &mut outputs),
+            Input::ErrandHangs(id, began) => self.errand_hangs(id, began.min(now)),
             Input::Pins(pins) => self.take_pins(pins),
             Input::Look(superblock) => self.look_at(superblock, now),
             Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
@@ -431,9 +435,10 @@ impl Engine {
             outputs.push(Output::Forget(id.clone()));
             return;
         }
+        let shown = self.volumes.get(id).and_then(|volume| volume.shown.as_ref());
+        let ahead = shown.and_then(|shown| self.hangs_on(shown.superblock));
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
-        volume.stand_behind(superblock.and_then(|superblock| self.probing.stuck_since(superblock)), now);
+        volume.stand_behind(ahead, now);
         let first = outputs.len();
         outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));
         // Before the repair: that makes nothing sick, and nothing well.
@@ -482,7 +487,7 @@ impl Volume {
             self.errors_until,
             self.hold_until,
             self.returned_until,
-            self.gone_since.map(|since| since + thresholds.forget_after),
+            self.forgotten_at(thresholds.forget_after),
         ]
         .into_iter()
         .flatten()

@@ -6,7 +6,7 @@
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
-use crate::health::loss::Loss;
+use crate::health::loss::{Damage, Loss};
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
@@ -83,6 +83,10 @@ pub struct MountMemory {
     pub storage_errors: bool,
     /// When the file system reported that it has shut down.
     pub shutdown: Option<Monotonic>,
+    /// When the file system found an error in itself that ended all writing.
+    pub writes_ended: Option<Monotonic>,
     /// Data that was lost on it.
     pub loss: Option<Loss>,
+    /// Damage that the file system found in itself.
+    pub damage: Option<Damage>,
 }

@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::consumer::{FileHolder, StaleMount};
 use crate::errno::Errno;
 use crate::health::claims::Claims;
-use crate::health::loss::Loss;
+use crate::health::loss::{Damage, Loss};
 use crate::id::{SuperblockId, VolumeId};
 use crate::incident::IncidentId;
 use crate::observation::{BlockedTask, Op, PlanReport, ProbeResult, Source, Task};
@@ -45,12 +45,16 @@ pub struct VolumeStatus {
     pub rule: Option<(&'static str, &'static str)>,
     /// Dirty data that was lost on this mount, acknowledged or not.
     pub loss: Option<Loss>,
+    /// Damage that the file system found in itself on this mount, acknowledged or not.
+    pub damage: Option<Damage>,
     /// Falls within the flap window.
     pub falls: u32,
     /// In probation: when it is believed, if nothing speaks against it until then.
     pub settles_at: Option<Monotonic>,
     /// The incident that it is part of.
     pub incident: Option<IncidentId>,
+    /// Whether it is mounted on an automount trap: every look there delays its expiry.
+    pub is_automount: bool,
     /// The last good probe.
     pub last_ok: Option<Monotonic>,
     /// The last answer of a probe: when it started, how long it took, what it found.

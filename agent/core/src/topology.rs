@@ -10,6 +10,9 @@ use crate::path::BytePath;
 
 pub mod automount;
 pub mod diff;
+pub mod walk;
+
+use walk::Walks;
 
 /// One line of the mount table.
 ///
@@ -59,14 +62,14 @@ impl Options {
     /// Takes words that were split elsewhere, in their order. For a reader that must undo escapes after the
     /// split, because an escaped comma is part of its word.
     pub fn from_words(words: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let words: Vec<Vec<u8>> = words.into_iter().collect();
-        Self::join(words.iter().map(Vec::as_slice))
+        Self::join(words.into_iter())
     }
 
-    fn join<'a>(words: impl Iterator<Item = &'a [u8]>) -> Self {
+    fn join(words: impl Iterator<Item = impl AsRef<[u8]>>) -> Self {
         let mut kept = Vec::new();
-        for word in words.filter(|word| !word.is_empty()) {
-            if !kept.is_empty() {
+        for word in words {
+            let word = word.as_ref();
+            if !kept.is_empty() && !word.is_empty() {
                 kept.push(SEPARATOR);
             }
             kept.extend_from_slice(word);
@@ -157,11 +160,11 @@ impl MountTable {
     /// parent, not by line: a mount moved beneath another comes later in the table.
     #[must_use]
     pub fn stack_at(&self, path: &BytePath) -> Vec<&Mount> {
-        self.stack_at_bytes(path.as_bytes())
+        self.in_order_of_standing(self.lines_at(path.as_bytes()))
     }
 
-    fn stack_at_bytes(&self, path: &[u8]) -> Vec<&Mount> {
-        let here = self.lines_at(path);
+    /// The lines of one place, each on what it stands on.
+    fn in_order_of_standing<'a>(&self, here: Vec<&'a Mount>) -> Vec<&'a Mount> {
         if here.len() < 2 {
             return here;
         }
@@ -191,31 +194,21 @@ impl MountTable {
         self.stack_at(path).pop()
     }
 
-    /// The mount whose root a path walk to exactly this path ends on. A mount that lies below a directory over
-    /// which something was mounted later is in the table, and not visible.
-    ///
-    /// kernel: `__follow_mount_rcu`, fs/namei.c: the walk crosses whatever is mounted on the current mount.
+    /// The mount whose root a path walk to exactly this path ends on; [`Walks`] for many paths.
     #[must_use]
     pub fn visible_at(&self, path: &BytePath) -> Option<&Mount> {
-        let mut current = self.top_at(&BytePath::from("/"));
-        if path.as_bytes() == b"/" {
-            return current;
-        }
-        for end in component_ends(path.as_bytes()) {
-            let prefix = path.as_bytes().get(..end).unwrap_or_default();
-            let found = self.crossed_at(prefix, current);
-            if end == path.as_bytes().len() {
-                return found;
-            }
-            current = found.or(current);
-        }
-        None
+        Walks::new(self).visible_at(path)
     }
 
-    /// What a walk that stands on `current` comes to when it crosses the mounts at `path`.
-    fn crossed_at(&self, path: &[u8], current: Option<&Mount>) -> Option<&Mount> {
-        let stack = self.stack_at_bytes(path);
-        let mut top: Option<&Mount> = None;
+    /// The mount on which a path walk ends: the one at this path, else the one that the path lies in.
+    #[must_use]
+    pub fn mount_of(&self, path: &BytePath) -> Option<&Mount> {
+        Walks::new(self).mount_of(path)
+    }
+
+    /// What a walk that stands on `current` comes to when it crosses the mounts of one place.
+    fn crossed<'a>(&self, stack: &[&'a Mount], current: Option<&Mount>) -> Option<&'a Mount> {
+        let mut top: Option<&'a Mount> = None;
         for mount in stack {
             let attached = match (top, current) {
                 (Some(below), _) if mount.parent == below.id => true,
@@ -273,13 +266,6 @@ fn index<K: Ord>(mounts: &[Arc<Mount>], key: impl Fn(&Mount) -> K) -> Vec<(K, u3
         mounts.iter().zip(0..).map(|(mount, position)| (key(mount), position)).collect();
     index.sort_unstable();
     index
-}
-
-/// Where each component of an absolute path ends.
-fn component_ends(path: &[u8]) -> impl Iterator<Item = usize> {
-    let slashes =
-        path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(position, _)| position);
-    slashes.chain(core::iter::once(path.len()))
 }
 
 #[cfg(test)]

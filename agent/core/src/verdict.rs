@@ -98,11 +98,14 @@ pub enum Advice {
     Idle,
     /// Falls and recovers again and again: repair and belief are slowed, sight is not.
     Flapping,
+    /// The file system has found damage in itself, and nobody has acknowledged it: it needs a check.
+    Damaged,
 }
 
 impl Advice {
     /// Every advice.
-    pub const ALL: [Self; 5] = [Self::Full, Self::Inaccessible, Self::Slow, Self::Idle, Self::Flapping];
+    pub const ALL: [Self; 6] =
+        [Self::Full, Self::Inaccessible, Self::Slow, Self::Idle, Self::Flapping, Self::Damaged];
 
     /// The bounded label.
     #[must_use]
@@ -113,6 +116,7 @@ impl Advice {
             Self::Slow => "slow",
             Self::Idle => "idle",
             Self::Flapping => "flapping",
+            Self::Damaged => "damaged",
         }
     }
 }
@@ -213,7 +217,7 @@ mod tests {
         let reasons: BTreeSet<_> = Reason::ALL.into_iter().map(Reason::label).collect();
         let states: BTreeSet<_> = HealthState::ALL.into_iter().map(HealthState::label).collect();
         let advice: BTreeSet<_> = Advice::ALL.into_iter().map(Advice::label).collect();
-        assert_eq!((reasons.len(), states.len(), advice.len()), (13, 7, 5));
+        assert_eq!((reasons.len(), states.len(), advice.len()), (13, 7, 6));
         for reason in Reason::ALL {
             assert!(["DataLoss", "Degraded", "Inaccessible"].contains(&reason.kubernetes_status()));
         }

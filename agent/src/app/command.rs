@@ -9,6 +9,7 @@ use crate::client::{self, Console, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
 use crate::export::view::SentinelOrder;
+use crate::sys::allocator;
 use crate::{probe, remediation, sensor, telemetry};
 
 /// Carries out one command.
@@ -38,6 +39,7 @@ pub fn run(cli: Cli) -> ExitCode {
                 StatusOutput::Table => Output::Table,
                 StatusOutput::Wide => Output::Wide,
                 StatusOutput::Json => Output::Json,
+                StatusOutput::Yaml => Output::Yaml,
             };
             let request = client::status::StatusRequest { output, watch: args.watch };
             block_on(client::status(&socket, request, console))
@@ -73,6 +75,7 @@ impl From<ReportOutput> for Output {
         match output {
             ReportOutput::Text => Self::Table,
             ReportOutput::Json => Self::Json,
+            ReportOutput::Yaml => Self::Yaml,
         }
     }
 }
@@ -102,6 +105,7 @@ fn agent(sources: Sources, console: &mut Console<'_>) -> ExitCode {
         console.tell(&format_args!("error: {error}"));
         return ExitCode::Usage;
     }
+    allocator::keep_little();
     block_on(super::run(config, sources))
 }
 

@@ -9,7 +9,7 @@ use super::sources::Sources;
 use super::{namespace_of, probe_settings};
 use crate::config::Config;
 use crate::error_chain::chain;
-use crate::export::view::doctor::{DoctorReport, HostFacts, Privilege};
+use crate::export::view::doctor::{DoctorReport, HostFacts, MountsView, Privilege};
 use crate::kernel::capability::Capability;
 use crate::kernel::namespace::Namespace;
 use crate::kernel::{KernelSupport, host_view, namespace};
@@ -101,16 +101,26 @@ pub(super) async fn look(config: &Config) -> DoctorReport {
     drop(events);
     let table = async {
         while let Some(event) = received.recv().await {
-            if let SensorEvent::Source(name, state) = event {
-                facts.source(name, state);
-                if name == SourceName::Mountinfo {
+            match event {
+                SensorEvent::Source(name, state) => {
+                    let is_unreadable = name == SourceName::Mountinfo && matches!(state, SourceState::Off(_));
+                    facts.source(name, state);
+                    if is_unreadable {
+                        return;
+                    }
+                }
+                // It comes after what a scan says of its source.
+                SensorEvent::Scan(stats) => {
+                    facts.scan = stats;
                     return;
                 }
+                _ => {}
             }
         }
     };
     // Without an answer in time the table stays at "not started".
     let _ = tokio::time::timeout(TABLE_PATIENCE, table).await;
     sources.stop();
-    DoctorReport::new(&host, &facts.sources, &facts.programs)
+    let mounts = MountsView::of_scan(facts.scan);
+    DoctorReport { mounts, ..DoctorReport::new(&host, &facts.sources, &facts.programs) }
 }

@@ -370,9 +370,7 @@ impl Sources {
         drop(self.fuse_daemons.take());
         drop(self.sysfs.take());
         drop(self.consumers.take());
-        if let Some(handle) = self.mountinfo.take() {
-            handle.stop();
-        }
+        drop(self.mountinfo.take());
         drop(self.census.take());
         if let Some(handle) = self.ebpf.take() {
             handle.stop();

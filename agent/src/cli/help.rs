@@ -67,7 +67,9 @@ Ends with 0 when it is well, 1 when it is sick, 64 when there is no such volume,
 pub(super) const ACK: &str = "\
 Acknowledge that a volume has lost data: dirty pages that never reached storage (writeback_lost). Until somebody \
 does, or the volume is mounted anew, it stays degraded, because no later look can bring the data back. What is lost \
-after that is told anew. Who acknowledged it is an event, stands in the volume's history, and is shown with the loss as long as that mount lasts, also after a restart of the agent.
+after that is told anew. Damage that a file system found in itself (the advice damaged: have it checked) is \
+acknowledged with it. Who acknowledged it is an event, stands in the volume's history, and is shown with the loss or \
+the damage as long as that mount lasts, also after a restart of the agent.
 
 For root and the agent's own user, over the agent's socket. Ends with 0 when it is acknowledged, 1 when there is \
 nothing to acknowledge, 64 when there is no such volume, 69 when no agent answers, 77 when you may not.";
@@ -77,14 +79,19 @@ reads past the cache. It proves that data can be read, and that it is this volum
 
 A worker writes it, once, on the mounted volume and never on a bare directory. What is there already is not touched: \
 a file with other content is refused, or taken as it is with --adopt. The line for the configuration is printed; \
-until it stands there, the agent remembers the sentinel of a volume that the configuration names. Only root may do this.
+until it stands there, the agent remembers the sentinel of a volume that the configuration names. A sentinel that the configuration names itself is put \
+there as it says, and no other.
+
+For root and the agent's own user, over the agent's socket.
 
 Ends with 0 when the sentinel is in place, 1 when the volume cannot take it (read-only, full, not mounted, hung), \
-64 when there is no such volume or another file is there, 69 when no agent answers, 77 when you are not root.";
+64 when there is no such volume, something else is in its place, or the configuration names another sentinel, 69 when no \
+agent answers, 77 when you may not.";
 
 pub(super) const DOCTOR: &str = "\
 Find out what works on this host: privileges, mount namespace, kernel programs, fanotify. For each part that \
-does not work: why, and what is lost without it. Changes nothing; no agent need run.
+does not work: why, and what is lost without it. Says when the watched mount namespace has nearly as many mounts as \
+the kernel lets it have. Changes nothing; no agent need run.
 
 Ends with 0 when a sensor can run and nothing is off for want of a privilege, 77 when something is, 69 when no sensor can run.";
 

@@ -19,7 +19,7 @@ fn wrong_usage_ends_with_64_and_help_with_0() {
         &[],
         &["nonsense"],
         &["run", "--nonsense"],
-        &["status", "-o", "yaml"],
+        &["status", "-o", "xml"],
         &["describe"],
         &["check-config", "a", "--config", "b"],
     ];
@@ -88,6 +88,7 @@ fn reports_are_for_people_unless_asked_otherwise() {
     for words in [&["describe", "v"][..], &["probe", "v"], &["doctor"]] {
         assert_eq!(output(words), ReportOutput::Text);
         assert_eq!(output(&[words, &["-o", "json"]].concat()), ReportOutput::Json);
+        assert_eq!(output(&[words, &["-o", "yaml"]].concat()), ReportOutput::Yaml);
     }
     let status = StatusArgs { output: StatusOutput::Wide, watch: true };
     assert_eq!(cli(&["status", "-o", "wide", "--watch"]).unwrap().command, Command::Status(status));

@@ -8,7 +8,7 @@ use super::{ClientError, Console, Output, age, http};
 use crate::exit_code::ExitCode;
 use crate::export::percent::PercentEncoded;
 use crate::export::timestamp::Timestamp;
-use crate::export::view::{VolumeAnswer, VolumeView};
+use crate::export::view::{LossView, VolumeAnswer, VolumeView};
 
 mod consumers;
 mod meaning;
@@ -149,6 +149,20 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
     waiting(page, volume);
 }
 
+/// What happened to the mount and stays until somebody knows.
+fn lasting(page: &mut Page, what: &str, loss: &LossView, volume: &str) {
+    let at = page.moment(loss.at);
+    page.pair(what, &format!("{at}, with {}", loss.errno));
+    match (loss.acknowledged, &loss.by) {
+        (Some(at), by) => {
+            let by = by.as_ref().map(|by| format!(" by uid {} ({}, process {})", by.uid, by.comm, by.pid));
+            let at = page.moment(at);
+            page.pair("", &format!("acknowledged{}, {at}", by.unwrap_or_default()));
+        }
+        (None, _) => page.pair("", &format!("not acknowledged: mountie ack {}", quoted(volume))),
+    }
+}
+
 /// Why it is judged as it is: rule, incident, losses, damping.
 fn judgement(page: &mut Page, volume: &VolumeView) {
     page.heading("Judgement");
@@ -163,17 +177,9 @@ fn judgement(page: &mut Page, volume: &VolumeView) {
         page.pair("incident", &format!("{what} fail together since {began}"));
         page.pair("", &format!("with {}", incident.others.join(", ")));
     }
-    if let Some(loss) = &volume.loss {
-        let at = page.moment(loss.at);
-        page.pair("data lost", &format!("{at}, with {}", loss.errno));
-        match (loss.acknowledged, &loss.by) {
-            (Some(at), by) => {
-                let by =
-                    by.as_ref().map(|by| format!(" by uid {} ({}, process {})", by.uid, by.comm, by.pid));
-                let at = page.moment(at);
-                page.pair("", &format!("acknowledged{}, {at}", by.unwrap_or_default()));
-            }
-            (None, _) => page.pair("", &format!("not acknowledged: mountie ack {}", quoted(&volume.id))),
+    for (what, loss) in [("data lost", &volume.loss), ("damage found", &volume.damage)] {
+        if let Some(loss) = loss {
+            lasting(page, what, loss, &volume.id);
         }
     }
     if volume.falls > 1 {

@@ -54,6 +54,7 @@ pub fn render(report: &DoctorReport) -> String {
     for note in &host.notes {
         text.push_str(&format!("  {note}\n"));
     }
+    text.push_str(&many_mounts(report));
     text.push('\n');
 
     if !host.privileges.is_empty() {
@@ -86,6 +87,18 @@ pub fn render(report: &DoctorReport) -> String {
     }
     text.push_str(&programs(&report.programs));
     text
+}
+
+/// Says when the watched mount namespace is nearly full.
+fn many_mounts(report: &DoctorReport) -> String {
+    let Some((mounts, limit)) = report.mounts.and_then(|mounts| Some((mounts, mounts.close_to()?))) else {
+        return String::new();
+    };
+    format!(
+        "  {} of at most {limit} mounts: at the limit every further mount fails with ENOSPC, of containers and of \
+         repairs too; find what mounts again and again, or raise the sysctl fs.mount-max\n",
+        mounts.count
+    )
 }
 
 /// What to do about privileges that are missed.
@@ -145,6 +158,7 @@ fn row(name: String, hook: String, program: &ProgramView) -> [String; 6] {
 mod tests {
     use super::*;
     use crate::export::sample::{sample_host, sample_snapshot};
+    use crate::export::view::doctor::MountsView;
     use crate::sensor::ProgramState;
 
     #[test]
@@ -226,6 +240,21 @@ fuse_request_end  always    a hook  not chosen  family is off  -
         assert!(render(&report).contains("CAP_SYS_ADMIN  no (not needed here)"));
         report.sources.clear();
         assert_eq!(code(&report), ExitCode::Unavailable);
+    }
+
+    #[test]
+    fn a_mount_namespace_that_is_nearly_full_is_told() {
+        let mut report = DoctorReport::of_agent(&sample_host(), &sample_snapshot());
+        for (count, limit, is_told) in [
+            (80_000, Some(100_000), false),
+            (80_001, Some(100_000), true),
+            (200_000, Some(100_000), true),
+            (80_001, None, false),
+        ] {
+            report.mounts = Some(MountsView { count, limit });
+            let told = render(&report).contains(&format!("  {count} of at most 100000 mounts"));
+            assert_eq!(told, is_told, "{count} {limit:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::table::{Table, clean};
-use super::{ClientError, Console, Output, age, http};
+use super::{ClientError, Console, Output, age, http, written};
 use crate::exit_code::ExitCode;
 use crate::export::timestamp::Timestamp;
 use crate::export::view::{IncidentView, VolumeList, VolumeView};
@@ -16,6 +16,9 @@ use crate::export::view::{IncidentView, VolumeList, VolumeView};
 const REDRAW: Duration = Duration::from_secs(1);
 /// Cursor home, then clear to the end: less flicker than clearing first.
 const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Stands before each picture in YAML: a stream of documents.
+const DOCUMENT: &str = "---\n";
 
 /// What was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,18 +44,21 @@ async fn once(socket: &Path, output: Output, console: &mut Console<'_>) -> Resul
     if !list.ready {
         console.complain(&"the agent has started and not looked at every volume yet");
     }
-    console.print(&picture(&list, output))?;
+    console.print(&picture(&list, output)?)?;
     Ok(verdict(&list))
 }
 
 /// There must be an agent at first. After that only a failure to draw ends it: an agent that restarts comes back.
 async fn watch(socket: &Path, output: Output, console: &mut Console<'_>) -> Result<ExitCode, ClientError> {
     ask(socket).await?;
-    // JSON is for programs, and so is a pipe: one picture after the other, no control sequences.
-    let plain = output == Output::Json || !std::io::stdout().is_terminal();
+    // JSON and YAML are for programs, and so is a pipe: one picture after the other, no control sequences.
+    let plain = matches!(output, Output::Json | Output::Yaml) || !std::io::stdout().is_terminal();
     loop {
         let text = match ask(socket).await {
-            Ok(list) => picture(&list, output),
+            Ok(list) if output == Output::Yaml => format!("{DOCUMENT}{}", picture(&list, output)?),
+            Ok(list) => picture(&list, output)?,
+            // It would be no YAML.
+            Err(error) if output == Output::Yaml => format!("# {error}\n"),
             Err(error) => format!("{error}\n"),
         };
         let frame = if plain { text } else { format!("{CLEAR}{text}") };
@@ -71,24 +77,15 @@ fn verdict(list: &VolumeList) -> ExitCode {
 }
 
 /// What is printed.
-fn picture(list: &VolumeList, output: Output) -> String {
-    match output {
-        Output::Json => json(list),
-        Output::Table | Output::Wide if list.volumes.is_empty() => {
-            "no volume is watched; name one in the configuration, or mount one that discovery takes in\n"
-                .to_owned()
+fn picture(list: &VolumeList, output: Output) -> Result<String, ClientError> {
+    written(list, output, |list| {
+        if list.volumes.is_empty() {
+            return "no volume is watched; name one in the configuration, or mount one that discovery takes in\n"
+                .to_owned();
         }
-        Output::Table => table(list) + &incidents(list),
-        Output::Wide => wide(list) + &incidents(list),
-    }
-}
-
-/// Indented, with a last line end.
-pub(super) fn json(value: &impl serde::Serialize) -> String {
-    // The views hold nothing that JSON cannot: string keys and finite numbers.
-    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
-    text.push('\n');
-    text
+        let volumes = if output == Output::Wide { wide(list) } else { table(list) };
+        volumes + &incidents(list)
+    })
 }
 
 fn table(list: &VolumeList) -> String {
@@ -181,7 +178,7 @@ scratch              degraded    hung    45s     /mnt/scratch         nfs4      
 
 incident 3: 2 volumes of server filer1 fail together, since 3m12s, 2 still sick
 ";
-        assert_eq!(picture(&list, Output::Table), expected);
+        assert_eq!(picture(&list, Output::Table).unwrap(), expected);
         assert_eq!(verdict(&list), ExitCode::FoundSick);
     }
 
@@ -194,20 +191,40 @@ incident 3: 2 volumes of server filer1 fail together, since 3m12s, 2 still sick
 VOLUME  STATE    REASON  SINCE   MOUNTPOINT   TYPE        ERRORS  LAST OK  SOURCE                        DEVICE  MODE     MESSAGE
 backup  healthy  (full)  15m00s  /mnt/backup  fuse.davfs  0       5s ago   https://ann:***@dav.example/  0:77    observe  The last probe was good.
 ";
-        assert_eq!(picture(&list, Output::Wide), expected);
+        assert_eq!(picture(&list, Output::Wide).unwrap(), expected);
         assert_eq!(verdict(&list), ExitCode::Ok);
     }
 
     #[test]
     fn json_is_the_answer_of_the_api() {
         let list = VolumeList::new(&sample_snapshot());
-        assert_eq!(serde_json::from_str::<VolumeList>(&picture(&list, Output::Json)).unwrap(), list);
+        assert_eq!(serde_json::from_str::<VolumeList>(&picture(&list, Output::Json).unwrap()).unwrap(), list);
+    }
+
+    #[test]
+    fn yaml_says_the_same_whatever_names_and_messages_are_made_of() {
+        let mut list = VolumeList::new(&sample_snapshot());
+        let awkward =
+            ["no", "1e3", "~", "- a: b", "#x", "a\n\tb: 'c'\n", "", " \u{85}\u{feff}\u{7f}", "\"日本\\xe9"];
+        let template = list.volumes.pop().unwrap();
+        list.volumes.extend(awkward.map(|word| VolumeView {
+            id: word.to_owned(),
+            message: format!("{word} {word}"),
+            source: word.to_owned(),
+            ..template.clone()
+        }));
+        let text = picture(&list, Output::Yaml).unwrap();
+        assert_eq!(serde_saphyr::from_str::<VolumeList>(&text).unwrap(), list, "{text}");
+        assert!(text.ends_with('\n') && !text.contains("volumes: ["), "in block style: {text}");
+        // Each picture of `--watch` is a document of its own.
+        let stream = format!("{DOCUMENT}{text}# no agent answers\n{DOCUMENT}{text}");
+        assert_eq!(serde_saphyr::from_multiple::<VolumeList>(&stream).unwrap(), [list.clone(), list]);
     }
 
     #[test]
     fn without_volumes_there_is_a_hint() {
         let mut list = VolumeList::new(&sample_snapshot());
         list.volumes.clear();
-        assert!(picture(&list, Output::Table).starts_with("no volume is watched"));
+        assert!(picture(&list, Output::Table).unwrap().starts_with("no volume is watched"));
     }
 }

@@ -97,11 +97,6 @@ struct Override {
 }
 
 impl Overrides {
-    /// Nothing from outside.
-    pub(super) const fn none() -> Self {
-        Self(Vec::new())
-    }
-
     /// Variables first, then flags, which win. Reports variables that nobody reads.
     pub(super) fn new(
         environment: &Environment,

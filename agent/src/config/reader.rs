@@ -47,13 +47,16 @@ impl<T> Given<T> {
 /// The text, what overrides it, and what has been found wrong so far.
 pub(super) struct Document<'a> {
     text: &'a str,
+    /// Where each line begins, but the first: every key and every value asks for its line.
+    line_starts: Vec<usize>,
     overrides: Overrides,
     errors: RefCell<Vec<ConfigError>>,
 }
 
 impl<'a> Document<'a> {
     pub(super) fn new(text: &'a str, overrides: Overrides, errors: Vec<ConfigError>) -> Self {
-        Self { text, overrides, errors: RefCell::new(errors) }
+        let line_starts = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+        Self { text, line_starts, overrides, errors: RefCell::new(errors) }
     }
 
     /// Notes a problem.
@@ -67,7 +70,9 @@ impl<'a> Document<'a> {
     }
 
     fn line_of<T>(&self, spanned: &Spanned<T>) -> Option<usize> {
-        position(self.text, spanned.span().start).map(|(line, _)| line)
+        let offset = spanned.span().start;
+        let lines_before = self.line_starts.partition_point(|start| *start <= offset);
+        (offset <= self.text.len()).then_some(lines_before + 1)
     }
 }
 

@@ -29,18 +29,25 @@ pub(super) fn name_in(text: &str) -> Option<String> {
         let start = before.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
         let name = start.map_or(before, |start| before.get(start..).unwrap_or_default());
         let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        let value = text.get(at + 1..)?.trim_start().split(',').next()?;
+        let value = text.get(at + 1..)?.trim_start();
         is_secret(name, value).then(|| name.to_owned())
     })
 }
 
+/// Names and passwords of logins are not longer: what is asked of every word of a long text must not look at the
+/// rest of it each time.
+const LONGEST_LOGIN: usize = 256;
+
+/// The value ends at the first comma, if it has one.
 fn is_secret(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    if value.is_empty() {
+    if value.is_empty() || value.starts_with(',') {
         return false;
     }
     // mount.cifs takes "user=name%password" apart itself.
-    if matches!(name.as_str(), "user" | "username") && value.contains('%') {
+    let is_login =
+        || value.bytes().take(LONGEST_LOGIN).take_while(|byte| *byte != b',').any(|byte| byte == b'%');
+    if matches!(name.as_str(), "user" | "username") && is_login() {
         return true;
     }
     let name = name.replace('-', "_");

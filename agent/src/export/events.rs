@@ -24,7 +24,14 @@ pub fn log_transition(transition: &Transition) {
     let volume = transition.volume.as_str();
     if let Some(by) = &transition.by {
         let (uid, pid, comm) = (by.uid, by.pid, by.comm.as_str());
-        warn!(volume, uid, pid, comm, detail = hide(&transition.message), "Loss of data was acknowledged");
+        warn!(
+            volume,
+            uid,
+            pid,
+            comm,
+            detail = hide(&transition.message),
+            "A loss of data or damage was acknowledged"
+        );
         return;
     }
     let incident = transition.incident.map(|incident| incident.0);

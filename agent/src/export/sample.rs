@@ -37,7 +37,7 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         at: seconds(1000),
         wall: Duration::from_secs(1_769_860_800),
         volumes: vec![awkward(), models(), scratch(), backup()],
-        incidents: vec![incident()],
+        incidents: vec![incident().into()],
         sources: BTreeMap::from([
             (SourceName::Bpf, SourceState::Degraded("fexit is refused, continuing with sys_exit".into())),
             (SourceName::Census, SourceState::Running),
@@ -94,9 +94,11 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         claims: BTreeMap::new(),
         rule: None,
         loss: None,
+        damage: None,
         falls: 0,
         settles_at: None,
         incident: None,
+        is_automount: false,
         last_ok: Some(seconds(995)),
         last_probe: Some((seconds(995), Duration::from_millis(2), probe_ok())),
         stuck_since: None,
@@ -231,6 +233,7 @@ fn models() -> VolumeStatus {
                 Said { since: seconds(801), last: seconds(807), count: 3 },
             ),
         ]),
+        is_automount: false,
         last_ok: Some(seconds(800)),
         last_probe: Some((
             seconds(998),
@@ -289,6 +292,7 @@ fn scratch() -> VolumeStatus {
             message: "A probe has not returned for 45 s.".into(),
             advice: BTreeSet::new(),
         },
+        is_automount: false,
         last_ok: None,
         last_probe: Some((
             seconds(952),
@@ -321,24 +325,27 @@ fn scratch() -> VolumeStatus {
         }),
         incident: Some(IncidentId(3)),
         stale_mounts: 2,
-        stale: vec![StaleMount {
-            namespace: 4_026_532_701,
-            process: 5151,
-            comm: "python3".into(),
-            mountpoint: "/data".into(),
-            root: "/inner".into(),
-        }],
+        stale: vec![stale_mount()],
         stale_files: 5,
-        stale_holders: vec![FileHolder {
-            process: 5152,
-            comm: "worker".into(),
-            count: 4,
-            path: "/data/shard-7".into(),
-        }],
+        stale_holders: vec![file_holder()],
         probing: true,
         stack_depth: 2,
         ..quiet_volume("scratch")
     }
+}
+
+fn stale_mount() -> StaleMount {
+    StaleMount {
+        namespace: 4_026_532_701,
+        process: 5151,
+        comm: "python3".into(),
+        mountpoint: "/data".into(),
+        root: "/inner".into(),
+    }
+}
+
+fn file_holder() -> FileHolder {
+    FileHolder { process: 5152, comm: "worker".into(), count: 4, path: "/data/shard-7".into() }
 }
 
 fn backup() -> VolumeStatus {

@@ -123,6 +123,9 @@ pub struct VolumeView {
     /// Dirty data that was lost on this mount, acknowledged or not.
     #[serde(default)]
     pub loss: Option<LossView>,
+    /// Damage that the file system found in itself on this mount, acknowledged or not.
+    #[serde(default)]
+    pub damage: Option<LossView>,
     /// The incident that it is part of.
     #[serde(default)]
     pub incident: Option<IncidentRef>,
@@ -310,7 +313,8 @@ impl VolumeView {
             probing: volume.probing,
             stuck_seconds: volume.stuck_since.map(|since| clock.at.since(since).as_secs_f64()),
             stack_depth: volume.stack_depth,
-            loss: LossView::of(volume, clock),
+            loss: volume.loss.as_ref().map(|loss| LossView::new(loss, clock)),
+            damage: volume.damage.as_ref().map(|damage| LossView::new(damage, clock)),
             incident: IncidentRef::of(volume, snapshot),
             falls: volume.falls,
             settles_at: volume.settles_at.map(|time| clock.at(time)),

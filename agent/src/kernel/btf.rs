@@ -123,7 +123,7 @@ impl KernelTypes {
         Self::parse(&bytes).map_err(|detail| BtfError::Unusable { path: path.to_owned(), detail })
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let prepared = format::prepare(bytes)?;
         let btf = Btf::from_bytes(&prepared.bytes).map_err(|error| error.to_string())?;
         Ok(Self { btf, cut: prepared.cut })

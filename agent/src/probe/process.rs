@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use agent_core::observation::ProbeStep;
+use bytes::BytesMut;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -16,6 +17,7 @@ use tokio::process::{Child, Command};
 
 use super::Settings;
 use super::protocol::{Malformed, Reply, Request, frame, step_from_byte, take_body};
+use crate::sys::environment;
 
 /// A worker that is not ready by then never will be. Generous: it only has to start, on a busy node.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -57,7 +59,7 @@ pub(super) struct Worker {
     /// One byte: the step that the worker is in. Shared memory, so reading it never waits.
     progress: File,
     /// What has been received and is not a whole message yet.
-    received: Vec<u8>,
+    received: BytesMut,
 }
 
 impl Worker {
@@ -75,10 +77,10 @@ impl Worker {
         let progress = File::from(memfd_create(c"mountie-probe-step", MemfdFlags::CLOEXEC)?);
         progress.write_all_at(&[0], 0)?;
         let mut command = Command::new(&settings.exe);
+        environment::clear(command.as_std_mut());
         command
             .arg0("mountie")
             .args(["worker", "--parent", &std::process::id().to_string()])
-            .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("LANG", "C")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -91,7 +93,7 @@ impl Worker {
             command.arg("--namespace").arg(namespace);
         }
         let child = command.spawn()?;
-        Ok(Self { child, socket: UnixStream::from_std(ours)?, progress, received: Vec::new() })
+        Ok(Self { child, socket: UnixStream::from_std(ours)?, progress, received: BytesMut::new() })
     }
 
     /// Waits until it is ready.

@@ -17,12 +17,13 @@ use agent_core::id::{MountId, SuperblockId};
 use agent_core::observation::{NotRun, ProbeOk, ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
 use agent_core::volume::{ProbeUser, Sentinel};
+use bytes::{Buf as _, BytesMut};
 
-mod bytes;
+mod fields;
 mod planting;
 
 use super::planting::{PlantFault, Planted, Planting};
-use bytes::{Reader, Writer};
+use fields::{Reader, Writer};
 
 /// The longest body. Far above any real one (a path and the content of a sentinel).
 pub const BODY_MAX: usize = 1 << 20;
@@ -121,12 +122,15 @@ pub fn body_length(header: [u8; HEADER]) -> Result<usize, Malformed> {
 ///
 /// # Errors
 /// When the announced length is above [`BODY_MAX`].
-pub fn take_body(received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Malformed> {
+pub fn take_body(received: &mut BytesMut) -> Result<Option<BytesMut>, Malformed> {
     let Some(header) = received.first_chunk::<HEADER>() else { return Ok(None) };
     let end = HEADER + body_length(*header)?;
-    let Some(body) = received.get(HEADER..end) else { return Ok(None) };
-    let body = body.to_vec();
-    received.drain(..end);
+    if received.len() < end {
+        return Ok(None);
+    }
+    // What follows stays where it is: nothing is moved, however many small messages come at once.
+    let mut body = received.split_to(end);
+    body.advance(HEADER);
     Ok(Some(body))
 }
 

@@ -19,7 +19,7 @@ use crate::sys::sentinel::{self, Reading};
 
 /// Words among the options of a superblock that has given up. They do not go away by mounting it again.
 ///
-/// kernel: `_ext4_show_options` (`emergency_ro`, since 6.15; `shutdown`), fs/ext4/super.c; btrfs shows `errors`
+/// kernel: `_ext4_show_options` (`emergency_ro` and `shutdown`, since 6.15), fs/ext4/super.c; btrfs shows `errors`
 /// of its own in no option.
 const DEAD_WORDS: [&str; 2] = ["emergency_ro", "shutdown"];
 

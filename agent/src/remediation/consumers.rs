@@ -17,9 +17,10 @@ use rustix::io::Errno;
 
 use super::scene::{Scene, Stop, say};
 use super::wire::{Step, WireNamespace, WireWanted};
+use crate::sys::look;
+use crate::sys::mount_exactly::{self, Place};
 use crate::sys::mountinfo::{parse_line, parse_place};
 use crate::sys::namespaces::{self, Namespace};
-use crate::sys::{look, mount_exactly};
 
 mod cover;
 mod dress;
@@ -211,9 +212,10 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
         return Ok(Step::new(Outcome::AlreadySo, "the namespace is gone"));
     };
     let wanted = order.wanted(scene);
-    let Survey { binds, left } = visit.survey(&wanted)?;
+    let Survey { mut binds, left } = visit.survey(&wanted)?;
     let mut tally = Tally::default();
     tally.take_left(left);
+    binds.retain(|bind| is_meant(&visit, bind, &mut tally));
     if binds.is_empty() {
         return Ok(tally.into_step("swapped"));
     }
@@ -228,6 +230,35 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
         }
     }
     Ok(tally.into_step("swapped"))
+}
+
+/// Whoever has a namespace of his own can mount a tmpfs there that calls itself a guard, for a directory that is none
+/// of his. Only root can make one whose root directory is root's.
+///
+/// kernel: `shmem_fill_super` and `shmem_parse_one`, mm/shmem.c: the owner is the one who mounts it, or another user
+/// whom his user namespace knows; since 4.16 and 5.4.
+fn is_meant(visit: &Visit<'_>, bind: &Bind, tally: &mut Tally) -> bool {
+    if bind.kind != Kind::Guard {
+        return true;
+    }
+    let place = &bind.mount.mountpoint;
+    let is_roots = visit.there(|| {
+        Place::resolve(place)
+            .and_then(|place| place.hold())
+            .and_then(|held| look::is_roots(&held))
+            .map_err(|errno| Stop::call(format!("look at {place}"), errno))
+    });
+    match is_roots {
+        Ok(true) => true,
+        Ok(false) => {
+            say(format!("pass by {place}, which calls itself a guard and is not root's"));
+            false
+        }
+        Err(stop) => {
+            tally.leave(place, stop.into_step().text);
+            false
+        }
+    }
 }
 
 fn swap_one(

@@ -19,7 +19,7 @@ use super::attributes::Former;
 
 /// One action, with all that a child needs to carry it out.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     /// Process id of the executor. The child ends when that does.
     pub(super) parent: u32,
     /// When the child is killed, in nanoseconds on the clock that both read.
@@ -128,7 +128,7 @@ pub(super) struct WireSentinel {
 
 /// One line from the child.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// What it is about to do: shown when it never comes back.
     Progress(String),
     /// The end. The process may take longer to go: the kernel then lets go of the old file system.
@@ -137,7 +137,7 @@ pub(super) enum Line {
 
 /// What became of one action.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct WireReport {
+pub(crate) struct WireReport {
     outcome: WireOutcome,
     pub(super) text: String,
     gap: Option<u64>,
@@ -162,8 +162,8 @@ enum WireOutcome {
 
 /// What became of one action, in the words of the core.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Step {
-    pub(super) outcome: Outcome,
+pub(crate) struct Step {
+    pub(crate) outcome: Outcome,
     /// For people, without secrets.
     pub(super) text: String,
     /// How long the mount point showed nothing, where this step alone knows.
@@ -346,37 +346,4 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_survives_the_wire() {
-        let outcomes = REFUSALS.into_iter().map(Outcome::Refused).chain([
-            Outcome::Changed,
-            Outcome::AlreadySo,
-            Outcome::Failed(Errno(5)),
-            Outcome::HelperFailed(-9),
-        ]);
-        for outcome in outcomes {
-            let mut step = Step::new(outcome, "said \"this\"\nand that");
-            step.gap = Some(Duration::from_nanos(17));
-            step.gone_at = Some(Monotonic::from_nanos(5));
-            step.number_proves_nothing = true;
-            step.namespaces = vec![WireNamespace { number: 7, process: 8 }];
-            step.detached = vec![9];
-            step.former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
-            assert!(step.former.is_some());
-            let text = serde_json::to_string(&Line::Done(step.clone().into())).unwrap();
-            assert!(!text.contains('\n'));
-            let Line::Done(report) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
-            assert_eq!(Step::from(report), step);
-        }
-    }
-
-    #[test]
-    fn paths_and_contents_keep_every_byte() {
-        let sentinel = Sentinel { path: BytePath::new(*b"a\xe9\n"), content: Some(vec![0, 255, 10]) };
-        let text = serde_json::to_string(&WireSentinel::from(&sentinel)).unwrap();
-        assert_eq!(Sentinel::from(serde_json::from_str::<WireSentinel>(&text).unwrap()), sentinel);
-    }
-}
+mod tests;

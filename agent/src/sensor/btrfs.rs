@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The folder of the btrfs that was mounted from `source`, one of its devices.
 ///
-/// kernel: `btrfs_sysfs_add_device`, fs/btrfs/sysfs.c, since 4.14: links in `devices`; `!` for `/` in their names.
+/// kernel: `btrfs_sysfs_add_device`, fs/btrfs/sysfs.c: links in `devices`, since 3.14; `!` for `/` in their names.
 pub(super) fn folder_of(sysfs: &Path, source: &[u8]) -> Option<PathBuf> {
     let name = source.strip_prefix(b"/dev/")?;
     let mapped = name.strip_prefix(b"mapper/");

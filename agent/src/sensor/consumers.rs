@@ -17,12 +17,12 @@ use nix::poll::PollFlags;
 use tokio::sync::mpsc::Sender;
 
 use self::wire::{Answer, WireDead};
-use crate::sensor::wake::{Outbox, Running, Wake, Woken};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken, no_thread};
 use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::{clock, parent_death};
 
 pub mod child;
-mod wire;
+pub(crate) mod wire;
 
 pub use self::child::run_consumers_child;
 
@@ -81,7 +81,7 @@ pub fn start(program: Vec<OsString>, events: Sender<SensorEvent>) -> (Option<Han
     };
     match Running::start("consumers", &wake, move || looker.run()) {
         Ok(thread) => (Some(Handle { wake, asked, _thread: thread }), SourceState::Running),
-        Err(why) => (None, SourceState::Off(why)),
+        Err(error) => (None, SourceState::Off(no_thread(error))),
     }
 }
 

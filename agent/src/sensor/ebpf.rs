@@ -6,7 +6,7 @@
 
 mod counters;
 mod coverage;
-mod decode;
+pub(crate) mod decode;
 mod explain;
 mod io_operations;
 mod layout;

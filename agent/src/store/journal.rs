@@ -400,13 +400,14 @@ pub(super) fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
     Err(failed(io::ErrorKind::AlreadyExists.into()))
 }
 
-enum Line {
+/// What a line is.
+pub(crate) enum Line {
     Ours(Record),
     Other(String),
     Bad,
 }
 
-fn parse_line(line: &[u8]) -> Line {
+pub(crate) fn parse_line(line: &[u8]) -> Line {
     let Some((sum, json)) = line.split_at_checked(8) else { return Line::Bad };
     let Some(json) = json.strip_prefix(b" ") else { return Line::Bad };
     let sum = str::from_utf8(sum).ok().and_then(|sum| u32::from_str_radix(sum, 16).ok());
@@ -421,7 +422,7 @@ fn parse_line(line: &[u8]) -> Line {
     }
 }
 
-fn render_line(record: &Record) -> String {
+pub(crate) fn render_line(record: &Record) -> String {
     // A record is plain data: it always has a JSON form. An empty line would be skipped on reading.
     let json = serde_json::to_string(record).unwrap_or_default();
     format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))

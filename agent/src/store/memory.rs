@@ -26,10 +26,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// This boot, and its clocks as they are now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Clocks {
-    pub(super) boot: Option<String>,
-    pub(super) now: Monotonic,
-    pub(super) wall: Duration,
+pub(crate) struct Clocks {
+    pub(crate) boot: Option<String>,
+    pub(crate) now: Monotonic,
+    pub(crate) wall: Duration,
 }
 
 /// One moment.
@@ -45,7 +45,7 @@ pub(super) struct Moment {
 /// One file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct File {
+pub(crate) struct File {
     api_version: String,
     kind: String,
     pub(super) volume: String,
@@ -73,7 +73,7 @@ pub(super) struct File {
     left: Vec<FileLeft>,
     /// What a newer agent wrote: it stays where it is.
     #[serde(flatten)]
-    pub(super) other: Map<String, Value>,
+    pub(crate) other: Map<String, Value>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -105,7 +105,11 @@ struct FileMount {
     #[serde(default)]
     shutdown: Option<Moment>,
     #[serde(default)]
+    writes_ended: Option<Moment>,
+    #[serde(default)]
     loss: Option<FileLoss>,
+    #[serde(default)]
+    damage: Option<FileLoss>,
 }
 
 /// What was replaced and may still be held.
@@ -181,7 +185,7 @@ fn millis(time: Duration) -> u64 {
 
 impl File {
     /// The file for a memory, with what a newer agent had written into it.
-    pub(super) fn new(memory: &Memory, other: Map<String, Value>, clocks: &Clocks) -> Self {
+    pub(crate) fn new(memory: &Memory, other: Map<String, Value>, clocks: &Clocks) -> Self {
         let all = |times: &[Monotonic]| times.iter().map(|at| clocks.write(*at)).collect();
         Self {
             api_version: API_VERSION.to_owned(),
@@ -203,7 +207,7 @@ impl File {
     }
 
     /// What it says, as far as it counts now. Device numbers and mount ids mean nothing after their boot.
-    pub(super) fn into_memory(self, clocks: &Clocks) -> Memory {
+    pub(crate) fn into_memory(self, clocks: &Clocks) -> Memory {
         let same = clocks.is_boot(self.boot.as_ref());
         let all = |times: Vec<Moment>| {
             let mut times: Vec<Monotonic> =
@@ -298,16 +302,9 @@ impl FileMount {
             was_writable: mount.was_rw,
             storage_errors: mount.storage_errors,
             shutdown: mount.shutdown.map(|at| clocks.write(at)),
-            loss: mount.loss.as_ref().map(|loss| FileLoss {
-                at: clocks.write(loss.at),
-                errno: loss.errno.0,
-                acknowledged: loss.acknowledged.as_ref().map(|told| FileAcknowledgement {
-                    at: clocks.write(told.at),
-                    uid: told.by.uid,
-                    pid: told.by.pid,
-                    comm: told.by.comm.clone(),
-                }),
-            }),
+            writes_ended: mount.writes_ended.map(|at| clocks.write(at)),
+            loss: mount.loss.as_ref().map(|loss| FileLoss::new(loss, clocks)),
+            damage: mount.damage.as_ref().map(|damage| FileLoss::new(damage, clocks)),
         }
     }
 
@@ -322,13 +319,35 @@ impl FileMount {
             was_rw: self.was_writable,
             storage_errors: self.storage_errors,
             shutdown: self.shutdown.map(read),
-            loss: self.loss.map(|loss| Loss {
-                at: read(loss.at),
-                errno: Errno(loss.errno),
-                acknowledged: loss.acknowledged.map(|told| Acknowledgement {
-                    at: read(told.at),
-                    by: Actor { uid: told.uid, pid: told.pid, comm: told.comm },
-                }),
+            writes_ended: self.writes_ended.map(read),
+            loss: self.loss.map(|loss| loss.into_loss(clocks)),
+            damage: self.damage.map(|damage| damage.into_loss(clocks)),
+        }
+    }
+}
+
+impl FileLoss {
+    fn new(loss: &Loss, clocks: &Clocks) -> Self {
+        Self {
+            at: clocks.write(loss.at),
+            errno: loss.errno.0,
+            acknowledged: loss.acknowledged.as_ref().map(|told| FileAcknowledgement {
+                at: clocks.write(told.at),
+                uid: told.by.uid,
+                pid: told.by.pid,
+                comm: told.by.comm.clone(),
+            }),
+        }
+    }
+
+    /// Of a mount of this boot.
+    fn into_loss(self, clocks: &Clocks) -> Loss {
+        Loss {
+            at: clocks.read(self.at, true),
+            errno: Errno(self.errno),
+            acknowledged: self.acknowledged.map(|told| Acknowledgement {
+                at: clocks.read(told.at, true),
+                by: Actor { uid: told.uid, pid: told.pid, comm: told.comm },
             }),
         }
     }

@@ -1,5 +1,7 @@
 //! The shapes on disk, with their version, and their conversion to and from the core.
 
+use std::sync::OnceLock;
+
 use agent_core::id::{PlanId, SuperblockId, VolumeId};
 use agent_core::observation::Unfinished;
 use agent_core::path::BytePath;
@@ -11,7 +13,7 @@ pub(super) const API_VERSION: &str = "mountie/v1";
 
 /// One line of the journal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(crate) struct Record {
     #[serde(rename = "apiVersion")]
     pub(super) api_version: String,
     #[serde(flatten)]
@@ -116,7 +118,7 @@ impl Record {
 
     /// The intent as the core wants to know it. A superblock of another boot is gone, and its number may be that
     /// of a mount that is in order: it is left out.
-    pub(super) fn into_unfinished(self) -> Option<Unfinished> {
+    pub(crate) fn into_unfinished(self) -> Option<Unfinished> {
         match self.body {
             Body::Intent { plan, volume, mountpoint, stage, old, boot, .. } => Some(Unfinished {
                 plan: PlanId(plan),
@@ -136,6 +138,14 @@ impl Record {
 ///
 /// kernel: `random_table`, drivers/char/random.c, since 2.6: made once for each boot.
 pub(super) fn current_boot() -> Option<String> {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return Some(boot.clone());
+    }
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+    let boot = Some(text.trim()).filter(|id| !id.is_empty())?;
+    Some(BOOT.get_or_init(|| boot.to_owned()).clone())
 }
+
+#[cfg(test)]
+mod tests;

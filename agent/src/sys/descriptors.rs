@@ -11,7 +11,7 @@ const LAST_TRIED: i32 = 4096;
 /// Only for the very start of a process, before it has opened anything itself: a descriptor that some Rust
 /// value owns would be closed under it.
 ///
-/// kernel: `close_range`, fs/file.c (fs/open.c before 5.11), since 5.9.
+/// kernel: `__close_range`, fs/file.c, since 5.9.
 pub fn close_inherited() {
     // SAFETY: the call takes three integers and touches no memory. The caller promises that nothing owns
     // these descriptors yet.

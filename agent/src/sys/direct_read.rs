@@ -15,6 +15,10 @@ const SIZE: usize = super::sentinel::LONGEST + BLOCK;
 #[repr(C, align(4096))]
 struct Aligned([u8; SIZE]);
 
+/// Interrupted reads that are made again. A file system whose daemon always answers so must not keep a processor
+/// busy until the deadline.
+const AGAIN: usize = 16;
+
 /// A buffer for direct reads.
 pub struct Buffer(Box<Aligned>);
 
@@ -29,10 +33,7 @@ impl Buffer {
     pub fn read_all(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
         let mut filled = 0;
         while let Some(rest) = self.0.0.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let count = match pread(&file, rest, filled as u64) {
-                Err(Errno::INTR) => continue,
-                result => result?,
-            };
+            let count = read_at(&file, rest, filled as u64)?;
             filled += count;
             // A direct read can only go on at a block's edge; the part of a block is the end of a file.
             if count == 0 || !count.is_multiple_of(BLOCK) {
@@ -50,11 +51,16 @@ impl Buffer {
 
     /// Reads one block from the start.
     pub fn read_block(&mut self, file: impl AsFd) -> Result<usize, Errno> {
-        loop {
-            match pread(&file, self.0.0.get_mut(..BLOCK).unwrap_or_default(), 0) {
-                Err(Errno::INTR) => {}
-                result => return result,
-            }
+        read_at(&file, self.0.0.get_mut(..BLOCK).unwrap_or_default(), 0)
+    }
+}
+
+fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    for _ in 0..AGAIN {
+        match pread(&file, &mut *buffer, offset) {
+            Err(Errno::INTR) => {}
+            result => return result,
         }
     }
+    Err(Errno::INTR)
 }

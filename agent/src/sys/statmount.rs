@@ -14,7 +14,7 @@ use std::path::Path;
 use agent_core::topology::Mount;
 use nix::errno::Errno;
 
-mod decode;
+pub(crate) mod decode;
 
 pub use self::decode::Incomplete;
 

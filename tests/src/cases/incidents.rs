@@ -1,24 +1,34 @@
 //! Volumes that fail together are told as one incident, with what they have in common.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use integration_tests::harness::agent::{Agent, Volume, is_in_state};
+use integration_tests::harness::agent::{Agent, Volume, is_in_state, toml_string};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
 use integration_tests::harness::json::part;
 use integration_tests::harness::mnt_ns::bind;
 use integration_tests::harness::needs::Need;
+use integration_tests::harness::scrape::Scrape;
 use nix::errno::Errno;
 use serde_json::Value;
 
-pub(crate) const CASES: &[Case] = &[Case {
-    name: "two_volumes_of_one_daemon_are_one_incident_and_a_third_of_another_is_not_in_it",
-    needs: &[Need::Root, Need::Fuse],
-    timeout: Duration::from_secs(240),
-    run: one_daemon,
-}];
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "two_volumes_of_one_daemon_are_one_incident_and_a_third_of_another_is_not_in_it",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(240),
+        run: one_daemon,
+    },
+    Case {
+        name: "three_volumes_that_were_found_and_not_named_are_one_incident_of_their_daemon",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(240),
+        run: found,
+    },
+];
 
 fn one_daemon(bench: &mut Bench) -> Result<()> {
     let shared = Injector::start(bench, "shared", "here")?;
@@ -34,9 +44,7 @@ fn one_daemon(bench: &mut Bench) -> Result<()> {
     for (name, _) in places {
         agent.wait_state(name, "healthy")?;
     }
-    let open = |scrape: &integration_tests::harness::scrape::Scrape| {
-        scrape.value("mountie_incidents", &[("kind", "daemon")])
-    };
+    let open = |scrape: &Scrape| scrape.value("mountie_incidents", &[("kind", "daemon")]);
     ensure!(open(&agent.scrape()?)? == 0.0, "an incident without a fault");
     shared.set(&Mode::fail_all(Errno::ESTALE))?;
     other.set(&Mode::fail_all(Errno::EIO))?;
@@ -73,5 +81,36 @@ fn one_daemon(bench: &mut Bench) -> Result<()> {
     for kind in ["incident_began", "incident_ended"] {
         ensure!(kinds.iter().filter(|found| ***found == kind).count() == 1, "{events}");
     }
+    Ok(())
+}
+
+fn found(bench: &mut Bench) -> Result<()> {
+    let shared = Injector::start(bench, "shared", "here")?;
+    for name in ["second", "third"] {
+        let inside = shared.mountpoint().join(name);
+        fs::create_dir(&inside)?;
+        bind(&inside, &bench.make_directory(name)?)?;
+    }
+    let pattern = toml_string(&format!("{}/**", bench.directory().display()));
+    let body = format!(
+        "[kernel]\nfamily = \"off\"\n[defaults]\ninterval = \"200ms\"\ndeadline = \"2s\"\n\
+         [discovery]\nenabled = true\ninclude = [{{ mountpoint = {pattern}, fstype = \"fuse*\" }}]\n"
+    );
+    let agent = Agent::start(bench, &body)?;
+    let count = |scrape: &Scrape, state: &str| {
+        scrape
+            .matching("mountie_volume_state", &[("state", state)])
+            .filter(|(_, value)| *value == 1.0)
+            .count()
+    };
+    agent.wait_scrape("all three are found", |scrape| Ok(count(scrape, "healthy") == 3))?;
+    shared.set(&Mode::fail_all(Errno::EIO))?;
+    agent.wait_scrape("all three are sick and one incident", |scrape| {
+        let open = scrape.value("mountie_incidents", &[("kind", "daemon")])?;
+        Ok(count(scrape, "degraded") == 3 && open == 1.0)
+    })?;
+    let list: Value = serde_json::from_str(&agent.get("/api/v1/incidents")?.body)?;
+    let members = part(&list, "/incidents/0/volumes").as_array().map_or(0, Vec::len);
+    ensure!(members == 3 && part(&list, "/incidents/1").is_null(), "{list}");
     Ok(())
 }

@@ -69,9 +69,7 @@ impl Agent {
     /// # Errors
     /// When the binary is not there.
     pub fn spawn(bench: &Bench, setup: &Setup) -> Result<Self> {
-        let config = bench.write(format!("{}.toml", setup.name), setup.to_toml().as_bytes())?;
-        // The agent refuses a file that others may write, whatever this process's umask is.
-        fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).context("cannot protect the file")?;
+        let config = write_config(bench, setup)?;
         let log = bench.path(format!("{}.log", setup.name));
         let output =
             OpenOptions::new().create(true).append(true).open(&log).context("cannot open the log")?;
@@ -84,6 +82,23 @@ impl Agent {
             .spawn()
             .context("cannot start the agent")?;
         Ok(Self { process: Background(child), listen: setup.listen, socket: setup.socket.clone(), log })
+    }
+
+    /// Gives it another configuration, and asks it to take it.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the agent is gone.
+    pub fn reload(&self, bench: &Bench, setup: &Setup) -> Result<()> {
+        write_config(bench, setup)?;
+        self.process.signal(Signal::SIGHUP)
+    }
+
+    /// Stops it in the middle of whatever it does, or lets it go on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn freeze(&self, frozen: bool) -> Result<()> {
+        self.process.signal(if frozen { Signal::SIGSTOP } else { Signal::SIGCONT })
     }
 
     /// Waits until it says that it is ready.
@@ -224,6 +239,14 @@ impl Agent {
             Some(status) => bail!("the agent ended with {status}"),
         }
     }
+}
+
+/// Writes the configuration file of a set-up.
+fn write_config(bench: &Bench, setup: &Setup) -> Result<PathBuf> {
+    let config = bench.write(format!("{}.toml", setup.name), setup.to_toml().as_bytes())?;
+    // The agent refuses a file that others may write, whatever this process's umask is.
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).context("cannot protect the file")?;
+    Ok(config)
 }
 
 /// Whether a process is a running agent, and not one of the workers that it started.

@@ -1,13 +1,16 @@
 //! The mount table of the case's own mount namespace, as bytes. Written anew for the tests, so that they do
 //! not believe the agent's own parser.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::wait::wait_for_some;
 
 /// One line of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,6 +78,14 @@ pub fn unmount(path: &Path) -> Result<()> {
     umount2(path, MntFlags::UMOUNT_NOFOLLOW).with_context(|| format!("cannot unmount {}", path.display()))
 }
 
+/// Unmounts plainly as soon as nobody holds the mount: a look of the agent that is under way does for a moment.
+///
+/// # Errors
+/// When somebody holds it for long.
+pub fn unmount_when_free(path: &Path) -> Result<()> {
+    wait_for_some("nobody holds the mount", Duration::from_secs(30), || unmount(path).map(Some))
+}
+
 /// Detaches the top mount, whoever holds it.
 ///
 /// # Errors
@@ -91,6 +102,33 @@ pub fn detach(path: &Path) -> Result<()> {
 pub fn bind(from: &Path, to: &Path) -> Result<()> {
     mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
         .with_context(|| format!("cannot bind {} to {}", from.display(), to.display()))
+}
+
+/// Mounts a file system of a type that takes no options, from a source that may be any bytes.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn mount_from(source: &OsStr, place: &Path, fstype: &str) -> Result<()> {
+    mount(Some(source), place, Some(fstype), MsFlags::empty(), None::<&str>)
+        .with_context(|| format!("cannot mount {source:?} on {}", place.display()))
+}
+
+/// Moves a mount to another place.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn move_mount(from: &Path, to: &Path) -> Result<()> {
+    mount(Some(from), to, None::<&str>, MsFlags::MS_MOVE, None::<&str>)
+        .with_context(|| format!("cannot move {} to {}", from.display(), to.display()))
+}
+
+/// Changes a whole file system between read-only and writable, as `mount -o remount` does.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remount(path: &Path, flags: MsFlags) -> Result<()> {
+    mount(None::<&str>, path, None::<&str>, flags | MsFlags::MS_REMOUNT, None::<&str>)
+        .with_context(|| format!("cannot remount {}", path.display()))
 }
 
 /// Makes one bind read-only, and nothing else.
@@ -143,7 +181,7 @@ fn decode(field: &[u8]) -> OsString {
 /// A path that need not be UTF-8 from its bytes.
 #[must_use]
 pub fn path_from_bytes(base: &Path, name: &[u8]) -> PathBuf {
-    base.join(std::ffi::OsStr::from_bytes(name))
+    base.join(OsStr::from_bytes(name))
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
-//! A person says that they know of a loss: it ends the condition, and stays in the history with their name.
+//! A person says that they know of a loss, or of damage: it ends the condition or the advice, and stays in the history
+//! with their name.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::engine::volume::Volume;
 use crate::engine::{AckAnswer, Engine, Output, Transition};
+use crate::errno::Errno;
 use crate::health::loss::{Actor, Loss};
 use crate::id::VolumeId;
 use crate::time::Monotonic;
@@ -29,12 +32,20 @@ impl Engine {
 impl Volume {
     fn acknowledge(&mut self, by: Actor, now: Monotonic) -> Option<Transition> {
         // Before the first table, what is known of the mount is what an earlier run knew.
-        let known = match self.recalled_mount.as_mut() {
-            Some(mount) => &mut mount.loss,
-            None => &mut self.evidence.lost,
+        let (lost, damage) = match self.recalled_mount.as_mut() {
+            Some(mount) => (&mut mount.loss, &mut mount.damage),
+            None => (&mut self.evidence.lost, &mut self.evidence.damage),
         };
-        let errno = known.as_ref().map(|loss| loss.errno)?;
-        if !Loss::acknowledge(known, now, by.clone()) {
+        let mut known: Vec<String> = Vec::new();
+        let errno = |loss: &Option<Loss>| loss.as_ref().map_or(Errno::OTHER, |loss| loss.errno);
+        let is_lost = Loss::acknowledge(lost, now, by.clone());
+        if is_lost {
+            known.push(format!("that dirty data was lost with {}", errno(lost)));
+        }
+        if Loss::acknowledge(damage, now, by.clone()) {
+            known.push(format!("that the file system found damage in itself ({})", errno(damage)));
+        }
+        if known.is_empty() {
             return None;
         }
         let state = self.condition.state;
@@ -42,10 +53,10 @@ impl Volume {
             volume: self.id.clone(),
             from: state,
             to: state,
-            reason: Some(Reason::WritebackLost),
+            reason: if is_lost { Some(Reason::WritebackLost) } else { self.condition.reason },
             at: now,
             evidence_at: None,
-            message: format!("{by} acknowledged that dirty data was lost with {errno}"),
+            message: format!("{by} acknowledged {}", known.join(", and ")),
             incident: None,
             by: Some(by),
         };

@@ -5,6 +5,7 @@
 //! once, and again when none of its volumes has been sick for a moment. What only one volume suffers from is none.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -37,7 +38,8 @@ struct Sick {
 
 #[derive(Clone, Debug)]
 struct Open {
-    incident: Incident,
+    /// Shared with what was last shown and told; a copy is made only when it changes.
+    incident: Arc<Incident>,
     /// Other names of the same server.
     names: BTreeSet<Cause>,
     sick: BTreeSet<VolumeId>,
@@ -56,7 +58,7 @@ pub(super) struct Incidents {
     open: BTreeMap<IncidentId, Open>,
     /// Those that are part of an open one, also when they have recovered.
     members: BTreeMap<VolumeId, IncidentId>,
-    past: Vec<Incident>,
+    past: Vec<Arc<Incident>>,
 }
 
 impl Incidents {
@@ -67,11 +69,11 @@ impl Incidents {
 
     /// The open incident that a volume is part of.
     pub(super) fn of(&self, id: &VolumeId) -> Option<&Incident> {
-        self.members.get(id).and_then(|incident| self.open.get(incident)).map(|open| &open.incident)
+        self.members.get(id).and_then(|incident| self.open.get(incident)).map(|open| &*open.incident)
     }
 
     /// Every incident that is open or was over not long ago, newest first.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Incident> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Incident>> {
         self.open.values().rev().map(|open| &open.incident).chain(&self.past)
     }
 
@@ -118,14 +120,14 @@ impl Incidents {
         let is_new = self.members.insert(id.clone(), incident) != Some(incident);
         open.sick.insert(id.clone());
         open.quiet_since = None;
-        let members = &mut open.incident.members;
-        if let Some(member) = members.iter_mut().find(|member| member.volume == *id) {
+        let told = Arc::make_mut(&mut open.incident);
+        if let Some(member) = told.members.iter_mut().find(|member| member.volume == *id) {
             member.recovered = None;
-        } else if members.len() < Incident::MOST {
+        } else if told.members.len() < Incident::MOST {
             let (fell, reason) = (sick.fell, sick.reason);
-            members.push(Member { volume: id.clone(), fell, reason, recovered: None });
+            told.members.push(Member { volume: id.clone(), fell, reason, recovered: None });
         } else if is_new {
-            open.incident.more = open.incident.more.saturating_add(1);
+            told.more = told.more.saturating_add(1);
         }
     }
 
@@ -154,7 +156,7 @@ impl Incidents {
             names.extend(all.filter(|cause| cause.kind == CauseKind::Server).cloned());
         }
         let open = Open {
-            incident,
+            incident: Arc::new(incident),
             names,
             sick: BTreeSet::new(),
             // What was there before the agent started was told by the agent before it.
@@ -185,8 +187,10 @@ impl Incidents {
         let Some(sick) = self.sick.remove(id) else { return };
         let Some(open) = sick.incident.and_then(|incident| self.open.get_mut(&incident)) else { return };
         open.sick.remove(id);
-        if let Some(member) = open.incident.members.iter_mut().find(|member| member.volume == *id) {
-            member.recovered = Some(now);
+        let is_listed = |member: &Member| member.volume == *id;
+        if let Some(place) = open.incident.members.iter().position(is_listed) {
+            let told = Arc::make_mut(&mut open.incident);
+            told.members.get_mut(place).into_iter().for_each(|member| member.recovered = Some(now));
         }
         if open.sick.is_empty() {
             open.quiet_since = Some(now);
@@ -211,18 +215,18 @@ impl Incidents {
         for (id, open) in &mut self.open {
             if open.tell_at.is_some_and(|at| at <= now) {
                 open.tell_at = None;
-                outputs.push(Output::Incident(Moment::Began, open.incident.clone()));
+                outputs.push(Output::Incident(Moment::Began, Arc::clone(&open.incident)));
             }
             if open.quiet_since.is_some_and(|since| since + QUIET <= now) {
                 over.push(*id);
             }
         }
         for id in over {
-            let Some(open) = self.open.remove(&id) else { continue };
+            let Some(mut open) = self.open.remove(&id) else { continue };
             self.members.retain(|_, incident| *incident != id);
-            let incident = Incident { ended: open.quiet_since, ..open.incident };
-            outputs.push(Output::Incident(Moment::Ended, incident.clone()));
-            self.past.insert(0, incident);
+            Arc::make_mut(&mut open.incident).ended = open.quiet_since;
+            outputs.push(Output::Incident(Moment::Ended, Arc::clone(&open.incident)));
+            self.past.insert(0, open.incident);
             self.past.truncate(PAST);
         }
     }
@@ -237,9 +241,10 @@ impl Volume {
 }
 
 impl Engine {
-    /// Every incident that is open or was over not long ago, newest first.
+    /// Every incident that is open or was over not long ago, newest first. What has not changed since it was last asked
+    /// for is the same one.
     #[must_use]
-    pub fn incidents(&self) -> Vec<Incident> {
+    pub fn incidents(&self) -> Vec<Arc<Incident>> {
         self.incidents.all().cloned().collect()
     }
 

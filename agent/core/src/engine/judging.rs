@@ -7,6 +7,8 @@ use crate::discovery::Presence;
 use crate::engine::Transition;
 use crate::engine::volume::Volume;
 use crate::errno::{Errno, ErrnoClass};
+use crate::health::loss::Loss;
+use crate::health::meaning::class_of;
 use crate::health::message::describe;
 use crate::health::rules::{Facts, Judgement, Rule, Test, judge};
 use crate::health::window::{Span, speaks_of_storage};
@@ -154,7 +156,7 @@ impl Volume {
         let is_about_errors = matches!(rule.test, Test::Errors(_) | Test::ErrorsSustained(_));
         let speaks = |(at, errno, op, _): &&(Monotonic, Errno, Op, Task)| {
             span.now.since(*at) < span.window
-                && errno.class().is_some_and(|class| {
+                && class_of(*errno, self.evidence.class).is_some_and(|class| {
                     let is_harmless = class == ErrnoClass::IoError && !speaks_of_storage(*op, *errno, class);
                     rule.test.classes().contains(&class) && (is_about_errors || !is_harmless)
                 })
@@ -218,6 +220,7 @@ impl Volume {
             (Advice::Slow, present && (self.evidence.slow || self.evidence.waits_answered(span))),
             (Advice::Idle, self.presence == Some(Presence::Idle)),
             (Advice::Flapping, flaps),
+            (Advice::Damaged, present && self.evidence.damage.as_ref().is_some_and(Loss::is_open)),
         ];
         let holds = advice.into_iter().filter(|(_, holds)| *holds && self.is_watched());
         self.condition.advice = holds.map(|(advice, _)| advice).collect();

@@ -1,10 +1,12 @@
 //! Errors that the kernel counted: whose they are, and what they add up to.
 
+use alloc::format;
 use alloc::vec::Vec;
 
-use crate::engine::Engine;
 use crate::engine::volume::Volume;
+use crate::engine::{Engine, Note, Output};
 use crate::errno::{Errno, ErrnoClass};
+use crate::health::meaning::class_of;
 use crate::health::window::Span;
 use crate::id::{SuperblockId, VolumeId};
 use crate::observation::{KernelErrors, Op, Source};
@@ -18,22 +20,42 @@ const ODD: usize = 16;
 impl Engine {
     /// Counts errors for the volumes they belong to. Errors on a superblock that is no volume's any more (it was
     /// just unmounted) are nobody's.
-    pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic) {
+    pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic, outputs: &mut Vec<Output>) {
         let window = self.policy.thresholds.evidence_window;
         for id in self.owners(errors.superblock, errors.root_inode) {
+            let is_evidence = errors.errno.class() != Some(ErrnoClass::Readonly)
+                || !self.is_also_shown_readonly(&id, errors);
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.count((errors.errno, errors.op, errors.source), errors.count);
             // Programs are refused things all day: who met that explains nothing, and would push out who does.
-            let is_refusal = errors.errno.class() == Some(ErrnoClass::Refused);
+            let is_refusal = class_of(errors.errno, volume.evidence.class) == Some(ErrnoClass::Refused);
             if let Some(task) = errors.task.as_ref().filter(|_| !is_refusal) {
                 volume.culprits.insert(0, (errors.at, errors.errno, errors.op, task.clone()));
                 volume.culprits.truncate(CULPRITS);
             }
-            if volume.evidence.hint(errors, Span { now, window }) {
+            let known = volume.evidence.damage.clone();
+            // What may be meant for another mount is no evidence, and still a reason to look.
+            if !is_evidence || volume.evidence.hint(errors, Span { now, window }) {
                 volume.probes.hint(now, volume.watch.interval, window);
+            }
+            if volume.evidence.damage != known {
+                let text =
+                    format!("the file system found damage in itself ({}): it needs a check", errors.errno);
+                outputs.push(Output::Note(Note { volume: Some(id.clone()), text }));
             }
             self.touched.insert(id);
         }
+    }
+
+    /// Whether the file system is writable and some mount shows the volume's root read-only: a program that is refused
+    /// there means that mount, and the kernel's count does not tell the mounts of one root apart.
+    fn is_also_shown_readonly(&self, id: &VolumeId, errors: &KernelErrors) -> bool {
+        // What the file system or the cache reports is no refusal of a mount.
+        let is_refusal = !matches!(errors.op, Op::Filesystem | Op::Writeback);
+        let shown = self.volumes.get(id).and_then(|volume| volume.shown.as_ref());
+        let mounts = self.table.iter().flat_map(|table| table.showing(errors.superblock));
+        let mut of_root = mounts.filter(|mount| shown.is_none_or(|shown| shown.root == mount.root));
+        is_refusal && of_root.any(|mount| mount.options.has("ro") && !mount.super_options.has("ro"))
     }
 
     /// One volume on the superblock: its own. Several: the one with that root; else those whose root is not known
@@ -62,8 +84,8 @@ impl Volume {
             return;
         }
         let key = (errno, op, source);
-        let odd = self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
-        let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd < ODD;
+        let odd = || self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
+        let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd() < ODD;
         let total = self.errors.entry(if has_row { key } else { (Errno::OTHER, op, source) }).or_default();
         *total = total.saturating_add(count);
     }

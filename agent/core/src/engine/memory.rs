@@ -3,6 +3,7 @@
 //! The store is told when something changes that must outlive the agent: falls and recoveries, attempts, losses,
 //! another mount. A look that finds what the last one found changes none of it, and neither does a suspicion.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,6 +12,7 @@ use core::time::Duration;
 use crate::engine::judging::FALLS;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Output};
+use crate::health::loss::Loss;
 use crate::health::rules::Test;
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::memory::{Memory, MountMemory, Trouble};
@@ -40,19 +42,28 @@ pub(super) struct Mark {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct MountMark {
     ids: (SuperblockId, MountId, Option<u64>),
+    since: Monotonic,
     flags: (bool, bool),
     shutdown: Option<Monotonic>,
-    loss: Option<(Monotonic, Option<Monotonic>)>,
+    writes_ended: Option<Monotonic>,
+    loss: Option<LossMark>,
+    damage: Option<LossMark>,
 }
+
+/// When it happened, and when it was acknowledged.
+type LossMark = (Monotonic, Option<Monotonic>);
 
 impl MountMark {
     fn of(mount: &MountMemory) -> Self {
-        let told = |loss: &crate::health::loss::Loss| loss.acknowledged.as_ref().map(|told| told.at);
+        let told = |loss: &Loss| (loss.at, loss.acknowledged.as_ref().map(|told| told.at));
         Self {
             ids: (mount.superblock, mount.mount_id, mount.unique),
+            since: mount.since,
             flags: (mount.was_rw, mount.storage_errors),
             shutdown: mount.shutdown,
-            loss: mount.loss.as_ref().map(|loss| (loss.at, told(loss))),
+            writes_ended: mount.writes_ended,
+            loss: mount.loss.as_ref().map(told),
+            damage: mount.damage.as_ref().map(told),
         }
     }
 }
@@ -93,11 +104,14 @@ impl Volume {
             was_rw: evidence.table.was_rw,
             storage_errors: evidence.table.ro && self.readonly_by_storage(),
             shutdown: evidence.shutdown,
+            writes_ended: evidence.writes_ended,
             loss: evidence.lost.clone(),
+            damage: evidence.damage.clone(),
         })
     }
 
-    fn memory(&self) -> Memory {
+    /// What of it outlives the agent.
+    pub(super) fn memory(&self) -> Memory {
         let condition = &self.condition;
         let by_rule = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ErrorsSustained(_)));
         let message = condition.message.strip_prefix(BEFORE).unwrap_or(&condition.message);
@@ -191,7 +205,9 @@ impl Volume {
             self.evidence.readonly_cause.storage_failed(now);
         }
         self.evidence.shutdown = known.shutdown;
+        self.evidence.writes_ended = known.writes_ended;
         self.evidence.lost = known.loss;
+        self.evidence.damage = known.damage;
     }
 }
 
@@ -234,6 +250,6 @@ impl Engine {
             return;
         }
         volume.stored = Some(mark);
-        outputs.push(Output::Remember(volume.memory()));
+        outputs.push(Output::Remember(Box::new(volume.memory())));
     }
 }

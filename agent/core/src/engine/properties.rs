@@ -1,6 +1,8 @@
 //! What holds for every sequence of inputs, however odd. `World` checks it after each turn: one probe for a
 //! superblock, one plan for a volume and a superblock, no repair outside mode `act`, no more attempts than allowed,
 //! no deadline in the past, a reason exactly where there must be one.
+//!
+//! Each property is tried with 256 sequences, or as many as `PROPTEST_CASES` says: `cargo xtask fuzz engine`.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,6 +21,9 @@ use crate::time::Monotonic;
 use crate::topology::{MountTable, Options};
 use crate::verdict::HealthState;
 use crate::volume::{Mode, VolumeSpec};
+
+mod histories;
+mod kept;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -217,24 +222,33 @@ fn mount_again(world: &mut World, volume: usize, minor: u32, over: bool) {
     world.table();
 }
 
-/// Puts everything right: the mounts, the answers, what is out.
-fn heal(world: &mut World) {
+/// A new mount at each volume's place, and nothing else.
+fn mount_anew(world: &mut World) {
     world.mounts.truncate(1);
     for (spec, number) in world.policy.volumes.iter().zip(700..) {
         let path = alloc::format!("/mnt/{}", spec.id);
         let source = alloc::string::String::from_utf8(spec.source.clone().unwrap()).unwrap();
         world.mounts.push(mount(number, number, &path, spec.fstype.as_deref().unwrap(), &source));
     }
-    for name in NAMES {
-        world.answer(name, Answer::Now(good()));
-    }
     world.table();
-    world.feed(Input::Census(Census { at: world.now, blocked: Vec::new() }));
+}
+
+fn end_plans(world: &mut World) {
     for _ in 0..20 {
         for plan in world.running() {
             world.finish(plan.id, Outcome::Failed(Errno(5)));
         }
     }
+}
+
+/// Puts everything right: the mounts, the answers, what is out.
+fn heal(world: &mut World) {
+    for name in NAMES {
+        world.answer(name, Answer::Now(good()));
+    }
+    mount_anew(world);
+    world.feed(Input::Census(Census { at: world.now, blocked: Vec::new() }));
+    end_plans(world);
     world.run(seconds(700));
 }
 
@@ -284,7 +298,7 @@ fn outputs(inputs: &[(u64, u32, u16)], is_reversed: bool) -> Vec<Vec<Output>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_sequence_of_inputs_breaks_what_must_hold(acts in prop::collection::vec(act(), 1..80)) {

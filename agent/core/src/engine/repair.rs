@@ -9,7 +9,7 @@ use crate::discovery::Presence;
 use crate::engine::settling::Settled;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output};
-use crate::fstype::FsClass;
+use crate::fstype::{FsClass, is_same_type};
 use crate::health::Event;
 use crate::health::rules::Test;
 use crate::id::{PlanId, SuperblockId, VolumeId};
@@ -18,8 +18,9 @@ use crate::path::BytePath;
 use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
-use crate::remediation::{Outcome, Plan};
+use crate::remediation::{Outcome, Plan, Refusal};
 use crate::time::Monotonic;
+use crate::topology::{Mount, MountTable};
 use crate::verdict::{HealthState, Reason, Verdict};
 use crate::volume::{Identity, Mode, VolumeSpec};
 
@@ -78,14 +79,26 @@ impl Volume {
         }
     }
 
-    /// Since when the patience of the ladder counts. What has hung is replaced only while a probe is still out, its own
-    /// or another's on the same superblock: once that came back the volume is slow, and the next look says more.
+    /// Since when the patience of the ladder counts. What has hung is replaced only while a probe is still out: once
+    /// that came back the volume is slow, and the next look says more.
     fn wrong_since(&self, reason: Reason) -> Option<Monotonic> {
         if reason != Reason::Hung {
             return Some(self.sick_since);
         }
-        let stuck_since = self.probes.stuck_since.or(self.behind.filter(|_| self.evidence.overdue));
-        stuck_since.map(|began| self.sick_since.max(began + self.watch.deadline))
+        self.probes
+            .stuck_since
+            .or_else(|| self.hangs_as_well())
+            .map(|began| self.sick_since.max(began + self.watch.deadline))
+    }
+
+    /// Since when it hangs behind the look of another volume on its superblock, if more than that look says so: it
+    /// may hang in a directory that this volume does not show. Tasks that wait here are proof. Where the other volume
+    /// has left the superblock, nobody will ever look at this one, and it follows.
+    fn hangs_as_well(&self) -> Option<Monotonic> {
+        let ahead = self.behind.filter(|_| self.evidence.overdue)?;
+        let is_waited_for =
+            self.evidence.waiting.is_some_and(|waiting| waiting.is_here && waiting.seen >= ahead.since);
+        (is_waited_for || ahead.has_left).then_some(ahead.since)
     }
 
     fn budget_for(&mut self, reason: Reason) -> &mut Budget {
@@ -111,11 +124,14 @@ impl Volume {
         self.watch.mode == Mode::DryRun && self.due_plan.as_ref().is_some_and(|plan| plan.reason == reason)
     }
 
+    /// What stands behind it: what is really mounted there; where nothing is, or something else, what the specification
+    /// wants.
     pub(super) fn class(&self) -> FsClass {
-        let shown = self.own_mount();
-        let (fstype, source) =
-            (shown.map(|shown| shown.fstype.as_str()), shown.map(|shown| shown.source.as_slice()));
-        self.spec.as_ref().map_or(FsClass::Other, |spec| class_of(spec, fstype, source))
+        let is_its_own = self.shown.is_some() && self.presence != Some(Presence::WrongMount);
+        match &self.spec {
+            Some(spec) if !is_its_own => class_of(spec, None, None),
+            Some(_) | None => self.evidence.class,
+        }
     }
 
     /// Whether storage made the volume read-only, not a person.
@@ -131,6 +147,31 @@ impl Volume {
 
     fn own_mount(&self) -> Option<&crate::engine::volume::Shown> {
         self.shown.as_ref().filter(|_| self.presence == Some(Presence::Present))
+    }
+
+    /// Where a bind comes from that could not be repaired, because the same dead superblock was there.
+    fn source_awaited(&self) -> Option<BytePath> {
+        let was_refused = self.last_outcome.as_deref() == Some(Refusal::SameSuperblock.label());
+        let spec = self.spec.as_ref().filter(|_| was_refused)?;
+        let is_bind = spec.options.iter().any(|option| matches!(option.as_str(), "bind" | "rbind"));
+        spec.source.as_deref().filter(|source| is_bind && source.starts_with(b"/")).map(BytePath::new)
+    }
+
+    /// Whether this line lies on the way to what a bind waits for.
+    pub(super) fn awaits(&self, mount: &Mount) -> bool {
+        self.source_awaited().is_some_and(|source| source.is_within(&mount.mountpoint))
+    }
+
+    /// A bind that waits for its source tries at once when another file system of the type is there: whoever
+    /// repaired the source must not wait for the pause of the bind. Says whether it is so.
+    pub(super) fn notice_source(&mut self, table: &MountTable) -> bool {
+        let Some(source) = self.source_awaited() else { return false };
+        let (Some(there), Some(shown)) = (table.mount_of(&source), self.own_mount()) else { return false };
+        let is_new = there.superblock != shown.superblock && is_same_type(&shown.fstype, &there.fstype);
+        if is_new {
+            self.budget.hurry();
+        }
+        is_new
     }
 
     fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
@@ -268,6 +309,12 @@ impl Engine {
         self.settling_due = true;
         let Some(settled) = running.settles else {
             self.repair_finished(&id, (report, &running.plan), now, outputs);
+            // What it waits for may have come while it ran.
+            if let (Some(table), Some(volume)) = (&self.table, self.volumes.get_mut(&id))
+                && volume.notice_source(table)
+            {
+                self.touched.insert(id);
+            }
             return;
         };
         if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.plan == Some(report.id)) {

@@ -15,6 +15,7 @@ use crate::policy::Policy;
 use crate::remediation::budget::Budget;
 use crate::time::Monotonic;
 use crate::topology::diff::changed;
+use crate::topology::walk::Walks;
 use crate::topology::{Mount, MountTable};
 
 /// The first look at many new volumes is spread over this long for each.
@@ -79,11 +80,14 @@ impl Engine {
     }
 
     /// Whether a line that changed can change what is known of any volume: by what it is, by its superblock, or
-    /// because it lies on the way to a volume.
+    /// because it lies on the way to a volume or to what a volume waits for.
     fn concerns(&self, mount: &Mount) -> bool {
         may_matter(&self.policy, mount)
             || self.by_superblock.contains_key(&mount.superblock)
-            || self.volumes.values().any(|volume| volume.mountpoint.is_within(&mount.mountpoint))
+            || self
+                .volumes
+                .values()
+                .any(|volume| volume.mountpoint.is_within(&mount.mountpoint) || volume.awaits(mount))
     }
 
     /// Brings the volumes in line with the policy and the table.
@@ -118,17 +122,24 @@ impl Engine {
                 (self.track_changed, self.dead_changed) = (true, true);
             }
         }
+        let mut walks = Walks::new(&table);
         for volume in self.volumes.values_mut() {
+            if volume.notice_source(&table) {
+                self.touched.insert(volume.id.clone());
+            }
             if volume.spec.is_some() || present.contains(&volume.id) {
                 continue;
             }
-            let trap = table.is_trapped(&volume.mountpoint);
+            let trap = walks.is_trapped(&volume.mountpoint);
             if volume.vanish(trap, now) {
                 self.touched.insert(volume.id.clone());
                 (self.track_changed, self.dead_changed) = (true, true);
             }
         }
         if self.track_changed {
+            // Whoever stands behind a look is concerned when the volume that was looked at is no longer there.
+            let behind = self.volumes.values().filter(|volume| volume.behind.is_some());
+            self.touched.extend(behind.map(|volume| volume.id.clone()));
             self.index_superblocks();
         }
     }
@@ -167,8 +178,7 @@ impl Engine {
     /// Drops discovered volumes that were unmounted long enough ago.
     pub(super) fn forget(&mut self, id: &VolumeId, now: Monotonic) -> bool {
         let forget_after = self.policy.thresholds.forget_after;
-        let is_old =
-            |volume: &Volume| volume.gone_since.is_some_and(|since| now.since(since) >= forget_after);
+        let is_old = |volume: &Volume| volume.forgotten_at(forget_after).is_some_and(|at| at <= now);
         if !self.volumes.get(id).is_some_and(is_old) {
             return false;
         }

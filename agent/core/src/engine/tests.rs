@@ -11,5 +11,6 @@ mod remembers;
 mod repairs;
 mod schedule;
 mod settles;
+mod shared;
 mod waits;
 pub(super) mod world;

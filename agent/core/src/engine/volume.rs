@@ -10,6 +10,7 @@ use crate::engine::census::Blocked;
 use crate::engine::consumers::Held;
 use crate::engine::memory::Mark;
 use crate::engine::pace::{ProbeClock, Rhythm};
+use crate::engine::probing::Behind;
 use crate::errno::Errno;
 use crate::fstype::FsClass;
 use crate::health::Event;
@@ -27,6 +28,9 @@ use crate::topology::Mount;
 use crate::topology::automount::Automount;
 use crate::verdict::{Condition, HealthState};
 use crate::volume::{Mode, Sentinel, VolumeSpec, Watch};
+
+/// An automount that nobody named and nobody uses is known so many times longer than a mount that is gone.
+const IDLE_KEPT: u32 = 60;
 
 /// The mount at a volume's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,8 +127,8 @@ pub(super) struct Volume {
     pub(super) last_ok: Option<Monotonic>,
     pub(super) last_probe: Option<(Monotonic, Duration, ProbeResult)>,
     pub(super) probes: ProbeClock,
-    /// Since when a look of another volume hangs on its superblock.
-    pub(super) behind: Option<Monotonic>,
+    /// The look of another volume that hangs on its superblock.
+    pub(super) behind: Option<Behind>,
     pub(super) budget: Budget,
     /// Attempts to take consumers along alone: what fails there must not keep the volume itself from its repair.
     pub(super) consumer_budget: Budget,
@@ -360,8 +364,16 @@ impl Volume {
             self.further.clear();
         }
         self.presence = presence;
-        self.gone_since = if is_idle { None } else { self.gone_since.or(Some(now)) };
+        self.gone_since = self.gone_since.or(Some(now));
         changed
+    }
+
+    /// When a volume that nobody named and that is not mounted is forgotten. One that is mounted when somebody comes by
+    /// may come back under its history; a map of a thousand homes must not stay in memory for ever.
+    pub(super) fn forgotten_at(&self, forget_after: Duration) -> Option<Monotonic> {
+        let is_idle = self.presence == Some(Presence::Idle);
+        let keep = if is_idle { forget_after.saturating_mul(IDLE_KEPT) } else { forget_after };
+        self.gone_since.map(|since| since + keep)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::errno::{Errno, ErrnoClass};
 use crate::fstype::{FsClass, is_readonly_by_nature};
 use crate::health::cause::ReadonlyCause;
 use crate::health::claims::{self, Claims};
-use crate::health::loss::Loss;
+use crate::health::loss::{Damage, Loss};
 use crate::health::meaning::{Meaning, class_of, meaning};
 use crate::health::window::{Counter, Group, KernelWindow, Span, speaks_of_storage};
 use crate::id::SuperblockId;
@@ -22,7 +22,10 @@ use crate::volume::{Identity, VolumeSpec};
 pub(crate) const ESHUTDOWN: Errno = Errno(108);
 /// What a file system reports that has found its own structures damaged.
 const EUCLEAN: Errno = Errno(117);
-
+/// The same, found by a wrong checksum.
+///
+/// kernel: `EFSBADCRC`, fs/ext4/ext4.h, fs/xfs/xfs_linux.h; the same number in each, in one header since 7.0.
+const EBADMSG: Errno = Errno(74);
 /// A user, group or project has used up its share.
 const EDQUOT: Errno = Errno(122);
 
@@ -106,12 +109,15 @@ pub struct Waiting {
     pub seen: Monotonic,
     /// How many tasks wait on the volume, those included that have not waited so long.
     pub count: u64,
+    /// Whether one of them waits on this very volume. Where several volumes show one superblock, a task in a directory
+    /// that none of them names is shown with each, and is proof for none.
+    pub is_here: bool,
 }
 
 /// What the table says about the state of the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableFacts {
-    /// `shutdown` among the superblock's options (ext4, since 6.6; XFS never says it).
+    /// `shutdown` among the superblock's options (ext4, since 6.15; XFS never says it).
     pub shutdown: bool,
     /// `emergency_ro` among the superblock's options (ext4, since 6.15).
     pub emergency_ro: bool,
@@ -129,6 +135,9 @@ pub struct TableFacts {
     /// kernel: `ext4_handle_error`, fs/ext4/super.c, aborts the journal; without `SB_RDONLY` since 6.12, also in some
     /// older distribution kernels.
     pub error_ends_writes: bool,
+    /// The counter in sysfs counts what the file system finds wrong in itself, and nothing else. That of others counts
+    /// failed requests as well.
+    pub counts_own_errors: bool,
 }
 
 impl TableFacts {
@@ -138,8 +147,8 @@ impl TableFacts {
         self.emergency_ro = mount.super_options.has("emergency_ro");
         self.ro = mount.super_options.has("ro") || mount.options.has("ro");
         self.was_rw |= !self.ro;
-        self.error_ends_writes =
-            mount.fstype.starts_with("ext") && mount.super_options.has("errors=remount-ro");
+        self.counts_own_errors = matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4");
+        self.error_ends_writes = self.counts_own_errors && mount.super_options.has("errors=remount-ro");
         self.wants_ro = spec.is_some_and(VolumeSpec::wants_readonly);
         // A specification that names neither a source nor options only watches what is there.
         self.wants_rw = spec.is_some_and(|spec| {
@@ -172,6 +181,8 @@ pub struct Evidence {
     pub look_failed: bool,
     /// Whether the volume ever answered; outlives generations, and the agent.
     pub was_readable: bool,
+    /// Whether a write of a probe ever worked; outlives generations.
+    pub was_written: bool,
     /// Whether a read-only state has its cause in storage.
     pub readonly_cause: ReadonlyCause,
     /// What stands behind the mount: one errno does not say the same of all.
@@ -180,6 +191,8 @@ pub struct Evidence {
     pub since: Monotonic,
     /// Dirty data that was lost on this mount.
     pub lost: Option<Loss>,
+    /// Damage that the file system found in itself, on this mount. It may work on, and nobody sees more of it.
+    pub damage: Option<Damage>,
     /// What the table and the file system itself say against the mount.
     pub claims: Claims,
     /// When the file system reported that it has shut down: it answers from its caches at most until it is mounted
@@ -220,7 +233,8 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        *self = Self { was_readable: self.was_readable, class: self.class, since, ..Self::default() };
+        let Self { was_readable, was_written, class, .. } = *self;
+        *self = Self { was_readable, was_written, class, since, ..Self::default() };
     }
 
     /// Another superblock is there under the same names. Of what was known only the table's word is kept.
@@ -234,14 +248,15 @@ impl Evidence {
     /// A plan did its work without another mount appearing: what was seen before it no longer counts. Its mount may
     /// have been too quick for the table, so a reported shutdown is judged anew.
     pub fn forget_looks(&mut self, now: Monotonic) {
-        let (table, lost) = (self.table, self.lost.take());
+        let (table, lost, damage) = (self.table, self.lost.take(), self.damage.take());
         let (shutdown, settled) = (self.shutdown, self.shutdown_settled);
         let claims = core::mem::take(&mut self.claims);
         self.reset(self.since);
         self.table = table;
         self.claims = claims;
-        // No repair brings data back that was lost on this mount.
+        // No repair brings data back that was lost on this mount, and none mends the file system.
         self.lost = lost;
+        self.damage = damage;
         self.shutdown = shutdown;
         self.shutdown_settled = settled;
         self.settle_shutdown(now);
@@ -291,6 +306,9 @@ impl Evidence {
         if errors.at >= self.since && self.table.error_ends_writes && is_own_error(errors) {
             self.writes_ended.get_or_insert(errors.at);
         }
+        if errors.at >= self.since && self.tells_of_damage(errors) {
+            Loss::note(&mut self.damage, errors.at.min(span.now), errors.errno);
+        }
         let Some(class) = class else { return false };
         let kind = (class, Group::of(errors.op, errors.errno, class));
         match class {
@@ -318,6 +336,12 @@ impl Evidence {
                 counts
             }
         }
+    }
+
+    /// Whether the file system speaks of damage in itself. A failed request may succeed when it is made again.
+    fn tells_of_damage(&self, errors: &KernelErrors) -> bool {
+        let is_counted = errors.source == Source::Sysfs && self.table.counts_own_errors;
+        errors.op == Op::Filesystem && (matches!(errors.errno, EUCLEAN | EBADMSG) || is_counted)
     }
 
     /// Takes a loss of dirty data. That a server has no room left, or one user no quota, is told and is no fault. A file
@@ -428,6 +452,7 @@ impl Evidence {
         self.failures = 0;
         self.inaccessible = false;
         self.was_readable = true;
+        self.was_written |= ok.wrote_data;
     }
 
     fn failed_look(&mut self, step: ProbeStep, errno: Errno, started: Monotonic, now: Monotonic) -> Told {
@@ -456,7 +481,7 @@ impl Evidence {
                 self.answered(started, now);
                 Told::Nothing
             }
-            Meaning::Class(ErrnoClass::Refused) if step == ProbeStep::Write && self.good.is_none() => {
+            Meaning::Class(ErrnoClass::Refused) if step == ProbeStep::Write && !self.was_written => {
                 self.answered(started, now);
                 self.inaccessible = true;
                 Told::Nothing

@@ -1,5 +1,5 @@
-//! Dirty data that never reached storage. No later look brings it back, so it stays told until the volume is mounted
-//! anew, or until a person says that they know.
+//! Dirty data that never reached storage, and damage that a file system found in itself. No later look brings back the
+//! one or mends the other, so both stay told until the volume is mounted anew, or until a person says that they know.
 
 use alloc::string::String;
 
@@ -47,6 +47,10 @@ pub struct Loss {
     /// Whether a person knows.
     pub acknowledged: Option<Acknowledgement>,
 }
+
+/// Damage that a file system found in its own structures: told, kept and acknowledged as a loss is. It makes no volume
+/// sick, which may work on for long; that it needs a check is nowhere else to be seen.
+pub type Damage = Loss;
 
 impl Loss {
     /// Whether a person must still be told.

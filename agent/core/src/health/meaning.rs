@@ -38,11 +38,11 @@ pub const EXCEPTIONS: &[Exception] = &[
     on(BLOCK, 113, ErrnoClass::IoError),
     // A handle without its inode: damage, or somebody's old handle. No server has forgotten anything.
     //
-    // kernel: `__ext4_iget`, fs/ext4/inode.c: ESTALE for a handle, EFSCORRUPTED (EUCLEAN) for a name; since 4.20.
+    // kernel: `__ext4_iget`, fs/ext4/inode.c: ESTALE for a handle, EFSCORRUPTED (EUCLEAN) for a name; since 5.0.
     on(BLOCK, 116, ErrnoClass::IoError),
     // Files encrypted by fscrypt, opened without their key: whoever has no key is refused, all day.
     //
-    // kernel: `fscrypt_file_open`, `fscrypt_prepare_lookup`, fs/crypto, since 4.2.
+    // kernel: `fscrypt_file_open`, `__fscrypt_prepare_link`, `__fscrypt_prepare_rename`, fs/crypto/hooks.c, since 4.15.
     on(BLOCK, 126, ErrnoClass::Refused),
     on(BLOCK, 127, ErrnoClass::Refused),
     on(BLOCK, 128, ErrnoClass::Refused),

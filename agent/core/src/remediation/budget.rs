@@ -129,6 +129,11 @@ impl Budget {
         self.not_before = Some(now + jittered(pause, pace.volume.as_str(), self.sequence));
     }
 
+    /// What the last attempt was refused for has changed: the next one need not wait.
+    pub fn hurry(&mut self) {
+        self.not_before = None;
+    }
+
     /// The volume fell again after an attempt that had worked: the next one waits, longer each time.
     pub fn fell(&mut self, pace: &Pace<'_>) {
         let Some(ended) = self.ended.filter(|_| pace.flaps > 0) else { return };

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use super::{Mount, MountTable, component_ends};
+use super::walk::Walks;
+use super::{Mount, MountTable};
 use crate::path::BytePath;
 
 /// More traps than this do not lie below one another. A ring of parents cannot come from the kernel; the walk
@@ -39,17 +40,13 @@ impl MountTable {
         }
         found
     }
+}
 
+impl Walks<'_> {
     /// Whether nothing but a trap is at this path: one that lies exactly there (a direct map), or one above it
     /// in which the path is a key that is not mounted now (an indirect map).
-    #[must_use]
-    pub fn is_trapped(&self, path: &BytePath) -> bool {
-        let mut current = self.top_at(&BytePath::from("/"));
-        for end in component_ends(path.as_bytes()) {
-            let prefix = path.as_bytes().get(..end).unwrap_or_default();
-            current = self.crossed_at(prefix, current).or(current);
-        }
-        current.is_some_and(|mount| mount.fstype == "autofs")
+    pub fn is_trapped(&mut self, path: &BytePath) -> bool {
+        self.mount_of(path).is_some_and(|mount| mount.fstype == "autofs")
     }
 }
 
@@ -67,23 +64,14 @@ fn expiry(trap: &Mount) -> Option<Duration> {
 mod tests {
     use alloc::vec;
 
-    use super::super::{Options, Propagation};
+    use super::super::{Options, tests};
     use super::*;
-    use crate::id::{MountId, SuperblockId};
 
     fn mount(id: u32, parent: u32, path: &str, fstype: &str, options: &str) -> Mount {
         Mount {
-            id: MountId(id),
-            unique: None,
-            parent: MountId(parent),
-            superblock: SuperblockId { major: 0, minor: id },
-            root: BytePath::from("/"),
-            mountpoint: BytePath::from(path),
-            options: Options::parse(b"rw"),
-            propagation: Propagation::default(),
             fstype: fstype.into(),
-            source: b"x".to_vec(),
             super_options: Options::parse(options.as_bytes()),
+            ..tests::mount(id, parent, path)
         }
     }
 
@@ -129,10 +117,10 @@ mod tests {
     fn a_key_of_a_map_that_is_not_mounted_is_trapped_and_the_rest_is_not() {
         let table = table();
         for path in ["/net", "/net/other", "/net/other/deep"] {
-            assert!(table.is_trapped(&path.into()), "{path}");
+            assert!(Walks::new(&table).is_trapped(&path.into()), "{path}");
         }
         for path in ["/", "/mnt", "/mnt/x", "/mnt/a", "/net/filer", "/net/filer/dir", "/mnt/d"] {
-            assert!(!table.is_trapped(&path.into()), "{path}");
+            assert!(!Walks::new(&table).is_trapped(&path.into()), "{path}");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use alloc::{format, vec};
 
-fn mount(id: u32, parent: u32, path: &str) -> Mount {
+pub(super) fn mount(id: u32, parent: u32, path: &str) -> Mount {
     Mount {
         id: MountId(id),
         unique: None,
@@ -39,6 +39,29 @@ fn a_deep_stack_costs_little() {
     let table = MountTable::new(mounts);
     assert_eq!(table.stack_at(&"/a".into()).len(), 4096);
     assert_eq!(table.visible_at(&"/a".into()).map(|mount| mount.id.0), Some(4097));
+}
+
+#[test]
+fn walks_that_remember_end_where_walks_that_do_not_end() {
+    let mounts = (0..200).map(|n| mount(n + 2, n + 1, "/a")).chain([
+        mount(1, 0, "/"),
+        mount(300, 201, "/a/b"),
+        mount(301, 5, "/a/c"),
+        mount(302, 300, "/a/b"),
+    ]);
+    let table = MountTable::new(mounts.collect());
+    let mut walks = Walks::new(&table);
+    for (path, expected) in [
+        ("/a/b", Some(302)),
+        ("/a", Some(201)),
+        ("/a/b", Some(302)),
+        ("/a/c", None),
+        ("/", Some(1)),
+        ("/a", Some(201)),
+    ] {
+        assert_eq!(walks.visible_at(&path.into()).map(|mount| mount.id.0), expected, "{path}");
+        assert_eq!(table.visible_at(&path.into()).map(|mount| mount.id.0), expected, "{path}");
+    }
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub(super) fn of_advice(word: &str) -> &'static str {
         Some(Advice::Flapping) => {
             "it falls and recovers again and again; repairs and belief wait longer each time, looking does not."
         }
+        Some(Advice::Damaged) => {
+            "the file system found damage in itself: have it checked (fsck, or a scrub), then mountie ack."
+        }
         Some(Advice::Idle) => "an automount trap with nothing mounted; not a fault.",
         None => "see the documentation.",
     }

@@ -102,12 +102,18 @@ fn a_loss_is_told_with_what_to_do_or_with_who_knows_of_it() {
     let mut snapshot = sample_snapshot();
     let volume = snapshot.volumes.iter_mut().find(|volume| volume.id.as_str() == "scratch").unwrap();
     volume.loss.as_mut().unwrap().acknowledged = None;
+    volume.damage = volume.loss.clone();
     volume.condition.is_recalled = true;
     volume.settles_at = Some(seconds(1004));
     let list = VolumeList::new(&snapshot);
     let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
     let text = render(&VolumeAnswer { at: list.at, volume, error: None });
-    assert!(text.contains("                    not acknowledged: mountie ack scratch\n"), "{text}");
+    assert_eq!(
+        text.matches("                    not acknowledged: mountie ack scratch\n").count(),
+        2,
+        "{text}"
+    );
+    assert!(text.contains("  damage found      2026-01-31T11:59:16Z, 44s ago, with EIO\n"), "{text}");
     assert!(text.contains("known before the agent started; no look has decided"), "{text}");
     assert!(
         text.contains("  believed          not before 2026-01-31T12:00:04Z, in 4s, if looks stay good\n"),

@@ -11,7 +11,6 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::listen::Peer;
@@ -41,12 +40,7 @@ pub(super) async fn acknowledge(
     let Some(volume) = find(&snapshot, &id).map(|volume| volume.id.clone()) else {
         return no_such_volume(&snapshot, &id);
     };
-    let (done, answer) = oneshot::channel();
-    let order = Command::Acknowledge { volume: volume.clone(), by, done };
-    let asked = async {
-        shared.commands.send(order).await.ok()?;
-        answer.await.ok()
-    };
+    let asked = shared.order(|done| Command::Acknowledge { volume: volume.clone(), by, done });
     match timeout(WITHIN, asked).await {
         Ok(Some((Answer::NoSuchVolume, _))) => no_such_volume(&snapshot, &id),
         Ok(Some((answer, kept))) => {
@@ -71,12 +65,12 @@ pub(super) async fn acknowledge(
 
 const fn sentence(acknowledged: bool, kept: bool) -> &'static str {
     match (acknowledged, kept) {
-        (true, true) => "the loss of data is acknowledged; what else is wrong with the volume stays",
+        (true, true) => "what was lost or damaged is acknowledged; what else is wrong with the volume stays",
         (true, false) => {
-            "the loss of data is acknowledged, but that could not be written to the state directory: a restart of \
-             the agent forgets it"
+            "what was lost or damaged is acknowledged, but that could not be written to the state directory: a \
+             restart of the agent forgets it"
         }
-        (false, _) => "there is nothing to acknowledge: no loss of data is open on this volume",
+        (false, _) => "there is nothing to acknowledge: no loss of data and no damage is open on this volume",
     }
 }
 

@@ -2,18 +2,22 @@
 //!
 //! A connection answers one request and ends: the head must come within `Limits::head`, and the whole must be
 //! done within `Limits::whole`, also when the client reads slowly or not at all. At most
-//! `Limits::connections` are open on a listener; the next ones wait in the kernel's backlog. Trade-off: a
-//! scraper connects anew each time, which costs it a handshake on loopback and us nothing.
+//! `Limits::connections` are open on a listener; the next ones wait in the kernel's backlog. Only `Limits::readers` of
+//! them read anything but metrics and liveness; all others end within `Limits::brief`. So who reads slowly keeps a
+//! scraper out for that long and no longer, however many of them there are. Trade-off: a scraper connects anew each
+//! time, which costs it a handshake on loopback and us nothing.
 
 use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
+use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -27,6 +31,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use super::failure;
+
 /// What clients may use up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -34,12 +40,25 @@ pub(super) struct Limits {
     pub(super) head: Duration,
     /// A connection ends by then.
     pub(super) whole: Duration,
+    /// One without a reader's place ends by then: a scrape, a question about liveness, one that asks for nothing.
+    pub(super) brief: Duration,
     /// Connections that are open on one listener.
     pub(super) connections: usize,
+    /// Those of them that may read anything but [`ALWAYS`].
+    pub(super) readers: usize,
 }
 
-const LIMITS: Limits =
-    Limits { head: Duration::from_secs(5), whole: Duration::from_secs(60), connections: 128 };
+const LIMITS: Limits = Limits {
+    head: Duration::from_secs(5),
+    whole: Duration::from_secs(60),
+    brief: Duration::from_secs(10),
+    connections: 128,
+    readers: READERS,
+};
+/// Readers' places of one listener.
+pub(super) const READERS: usize = 96;
+/// What is answered however many others read: what tells that the agent lives, and what it knows.
+const ALWAYS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 /// `?check=true` waits no longer, so that its answer still fits into the connection.
 pub(super) const LONGEST_CHECK: Duration = Duration::from_secs(45);
 /// The pause after a failed accept. It fails when descriptors run out, and would fail again at once.
@@ -245,6 +264,7 @@ impl Accept for UnixListener {
 
 pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits) -> Infallible {
     let free = Arc::new(Semaphore::new(limits.connections));
+    let readers = Arc::new(Semaphore::new(limits.readers));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -252,10 +272,10 @@ pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits)
         let permit = Arc::clone(&free).acquire_owned().await;
         match listener.next().await {
             Ok((stream, peer)) => {
-                let router = router.clone();
+                let (router, readers) = (router.clone(), Arc::clone(&readers));
                 connections.spawn(async move {
                     let _permit = permit;
-                    serve_connection((stream, peer), router, limits).await;
+                    serve_connection((stream, peer), router, readers, limits).await;
                 });
             }
             Err(error) => {
@@ -266,20 +286,44 @@ pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits)
     }
 }
 
-async fn serve_connection<S>((stream, peer): (S, Peer), router: Router, limits: Limits)
-where
+async fn serve_connection<S>(
+    (stream, peer): (S, Peer),
+    router: Router,
+    readers: Arc<Semaphore>,
+    limits: Limits,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let routes = TowerToHyperService::new(router);
+    // Held until the connection ends: the answer is made long before a slow client has read it.
+    let place = Arc::new(OnceLock::new());
+    let taken = Arc::clone(&place);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        routes.call(request)
+        // One connection has one request, so its place is free to be set.
+        let take_place = || Arc::clone(&readers).try_acquire_owned().map(|permit| taken.set(permit)).is_ok();
+        let may_read = ALWAYS.contains(&request.uri().path()) || take_place();
+        let answer = may_read.then(|| routes.call(request));
+        async move {
+            match answer {
+                Some(answer) => answer.await,
+                None => Ok(too_many_readers()),
+            }
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
     // How a client leaves is its own affair.
-    let _ = timeout(limits.whole, connection).await;
+    if timeout(limits.brief, &mut connection).await.is_err() && place.get().is_some() {
+        let _ = timeout(limits.whole.saturating_sub(limits.brief), connection).await;
+    }
+}
+
+fn too_many_readers() -> Response {
+    let error = "too many others are reading answers of the agent; try again".to_owned();
+    failure(StatusCode::SERVICE_UNAVAILABLE, error, Vec::new())
 }

@@ -1,6 +1,7 @@
 //! The text of a scrape, family by family in the order of the table.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use agent_core::errno::Errno;
 use agent_core::id::VolumeId;
@@ -112,7 +113,7 @@ impl Scrape<'_> {
 
     fn incidents(&self, text: &mut Text, row: &Row) {
         for kind in CauseKind::ALL {
-            let open = |incident: &&Incident| incident.ended.is_none() && incident.cause.kind == kind;
+            let open = |incident: &&Arc<Incident>| incident.ended.is_none() && incident.cause.kind == kind;
             text.sample(row, &[("kind", kind.label())], self.snapshot.incidents.iter().filter(open).count());
         }
     }

@@ -278,7 +278,7 @@ pub const TABLE: &[Row] = &[
         "mountie_volume_condition_reason",
         STABLE_GAUGE,
         &["volume", "reason"],
-        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle, flapping.",
+        "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle, flapping, damaged.",
     ),
     row(
         Family::VolumeErrors,

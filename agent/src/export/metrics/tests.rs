@@ -81,7 +81,7 @@ fn the_state_is_one_of_seven_and_the_reason_one_of_thirteen() {
             (ones.len(), ones.iter().sum::<f64>())
         };
         assert_eq!(of("mountie_volume_state"), (7, 1.0), "{id}");
-        assert_eq!(of("mountie_volume_condition_reason").0, 18, "{id}");
+        assert_eq!(of("mountie_volume_condition_reason").0, 19, "{id}");
     }
     assert_eq!(value(&series, "volume_state", &[("volume", "models"), ("state", "recovering")]), Some(1.0));
     assert_eq!(

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::super::Snapshot;
-use crate::sensor::{ProgramState, ProgramStatus, SourceName, SourceState};
+use crate::sensor::{ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
+use crate::sys::mount_limit::mount_limit;
 
 /// Facts about this host, gathered once at the start by whoever composes the agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -49,6 +50,18 @@ pub struct DoctorReport {
     pub sources: Vec<SourceView>,
     /// The table of kernel programs, as it turned out here.
     pub programs: Vec<ProgramView>,
+    /// How full the watched mount namespace is; absent while its table has not been read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<MountsView>,
+}
+
+/// How many mounts there are, and how many there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MountsView {
+    /// Entries in the table of the watched mount namespace.
+    pub count: u64,
+    /// What the kernel lets each mount namespace have; absent where it does not say.
+    pub limit: Option<u64>,
 }
 
 /// One source.
@@ -113,7 +126,8 @@ impl DoctorReport {
     /// The report of a running agent.
     #[must_use]
     pub fn of_agent(host: &HostFacts, snapshot: &Snapshot) -> Self {
-        Self { agent_running: true, ..Self::new(host, &snapshot.sources, &snapshot.programs) }
+        let mounts = MountsView::of_scan(snapshot.scan);
+        Self { agent_running: true, mounts, ..Self::new(host, &snapshot.sources, &snapshot.programs) }
     }
 
     /// The report of whoever tried out the sources without being an agent.
@@ -129,6 +143,7 @@ impl DoctorReport {
             host: host.clone(),
             sources: SourceName::ALL.map(|name| SourceView::new(name, sources.get(&name))).to_vec(),
             programs: programs.iter().map(ProgramView::new).collect(),
+            mounts: None,
         }
     }
 
@@ -144,6 +159,20 @@ impl DoctorReport {
             SourceName::ALL.iter().any(|name| name.is_sensor() && name.label() == view.name)
         };
         self.sources.iter().any(|source| source.state != SourceWord::Off && is_sensor(source))
+    }
+}
+
+impl MountsView {
+    /// What a scan counted, beside the limit of this moment; `None` where nothing was scanned.
+    pub(crate) fn of_scan(scan: ScanStats) -> Option<Self> {
+        let count = u64::try_from(scan.entries).unwrap_or(u64::MAX);
+        (count > 0).then(|| Self { count, limit: mount_limit() })
+    }
+
+    /// The limit, where four fifths of it are used: containers that are started, and repairs, may come to it soon.
+    #[must_use]
+    pub fn close_to(self) -> Option<u64> {
+        self.limit.filter(|limit| self.count.saturating_mul(5) > limit.saturating_mul(4))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Volumes that fail together, and what was lost and acknowledged.
 
+use agent_core::health::loss::Loss;
 use agent_core::incident::Incident;
 use agent_core::secret::hide;
 use agent_core::status::VolumeStatus;
@@ -72,7 +73,7 @@ pub struct IncidentRef {
     pub others: Vec<String>,
 }
 
-/// Dirty data that was lost.
+/// Dirty data that was lost, or damage that a file system found in itself.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LossView {
     /// When.
@@ -169,13 +170,12 @@ impl IncidentRef {
 }
 
 impl LossView {
-    pub(super) fn of(volume: &VolumeStatus, clock: WallClock) -> Option<Self> {
-        let loss = volume.loss.as_ref()?;
-        Some(Self {
+    pub(super) fn new(loss: &Loss, clock: WallClock) -> Self {
+        Self {
             at: clock.at(loss.at),
             errno: loss.errno.to_string(),
             acknowledged: loss.acknowledged.as_ref().map(|told| clock.at(told.at)),
             by: loss.acknowledged.as_ref().map(|told| ActorView::new(&told.by)),
-        })
+        }
     }
 }

@@ -93,7 +93,8 @@ fn any_planted() -> impl Strategy<Value = Result<Planted, PlantFault>> {
         PlantFault::Unusable,
         PlantFault::NoDirectory,
         PlantFault::NoRoom,
-        PlantFault::ReadBack,
+        PlantFault::ReadBack { errno: None, is_removed: true },
+        PlantFault::ReadBack { errno: Some(Errno(5)), is_removed: false },
     ];
     prop_oneof![
         any::<Vec<u8>>().prop_map(|content| Ok(Planted::Written(content))),
@@ -148,11 +149,11 @@ proptest! {
         chunk in 1_usize..7,
     ) {
         let stream: Vec<u8> = bodies.iter().flat_map(|body| frame(body).unwrap()).collect();
-        let (mut received, mut taken) = (Vec::new(), Vec::new());
+        let (mut received, mut taken) = (BytesMut::new(), Vec::new());
         for part in stream.chunks(chunk) {
             received.extend_from_slice(part);
             while let Some(body) = take_body(&mut received).unwrap() {
-                taken.push(body);
+                taken.push(body.to_vec());
             }
         }
         prop_assert_eq!(taken, bodies);
@@ -181,7 +182,7 @@ fn a_path_that_is_not_utf8_arrives_unchanged() {
 fn bodies_that_are_too_long_are_refused_on_both_sides() {
     assert_eq!(frame(&vec![0; BODY_MAX + 1]), Err(Malformed::TooLong(BODY_MAX + 1)));
     assert!(frame(&vec![0; BODY_MAX]).is_ok());
-    assert!(matches!(take_body(&mut vec![255; 8]), Err(Malformed::TooLong(_))));
+    assert!(matches!(take_body(&mut BytesMut::from([255; 8].as_slice())), Err(Malformed::TooLong(_))));
 }
 
 #[test]

@@ -52,7 +52,7 @@ const NOT_STORAGE: &[&str] = &[
 
 /// What the line `stat` says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Stat {
+pub(crate) struct Stat {
     pub(super) comm: Vec<u8>,
     pub(super) state: u8,
     pub(super) parent: u32,
@@ -64,7 +64,7 @@ pub(super) struct Stat {
 
 /// What the line `syscall` says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct InCall {
+pub(crate) struct InCall {
     pub(super) number: u64,
     pub(super) arguments: [u64; 6],
 }
@@ -80,14 +80,14 @@ pub(super) enum Place {
 
 /// The mounts of one namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Mounts {
+pub(crate) struct Mounts {
     by_id: BTreeMap<u64, u32>,
     /// Mount points with a slash at their end. Later lines cover earlier ones.
     by_place: BTreeMap<Vec<u8>, u32>,
 }
 
 impl Mounts {
-    fn of(text: &[u8]) -> Self {
+    pub(crate) fn of(text: &[u8]) -> Self {
         let mut mounts = Self::default();
         for place in text.split(|byte| *byte == b'\n').filter_map(|line| parse_place(line).ok()) {
             let s_dev = place.superblock.to_kernel();
@@ -247,7 +247,7 @@ impl Proc {
     }
 }
 
-fn stat(line: &[u8]) -> Option<Stat> {
+pub(crate) fn stat(line: &[u8]) -> Option<Stat> {
     // The name stands in brackets and may have any byte in it.
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;
@@ -266,7 +266,7 @@ fn stat(line: &[u8]) -> Option<Stat> {
 }
 
 /// `NUMBER ARGUMENT… STACK PLACE`; `running`, and `-1 STACK PLACE` outside of a call.
-fn call(line: &str) -> Option<InCall> {
+pub(crate) fn call(line: &str) -> Option<InCall> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [number, arguments @ .., stack, _] = words.as_slice() else { return None };
     let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
@@ -278,12 +278,12 @@ fn call(line: &str) -> Option<InCall> {
 }
 
 /// `[<0>] function+0x12/0x34 [module]`
-fn function(line: &str) -> Option<String> {
+pub(crate) fn function(line: &str) -> Option<String> {
     let (_, rest) = line.split_once("] ")?;
     rest.split('+').next().map(str::to_owned)
 }
 
-fn sum_of(text: &str, keys: &[&str]) -> u64 {
+pub(crate) fn sum_of(text: &str, keys: &[&str]) -> u64 {
     let value = |line: &str| keys.iter().find_map(|key| line.strip_prefix(key))?.trim().parse::<u64>().ok();
     text.lines().filter_map(value).fold(0, u64::wrapping_add)
 }

@@ -15,7 +15,7 @@ use nix::poll::PollFlags;
 
 use super::wire::{Answer, Ask};
 use crate::sensor::wake::{Wake, Woken};
-use crate::sys::{clock, parent_death};
+use crate::sys::{clock, environment, parent_death};
 
 /// How long a child may take.
 #[derive(Clone, Copy, Debug)]
@@ -218,11 +218,11 @@ impl Running {
         let (executable, arguments) =
             program.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let mut command = Command::new(executable);
+        environment::clear(&mut command);
         command
             .arg0("mountie")
             .args(arguments)
             .args(["--parent", &std::process::id().to_string()])
-            .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -21,7 +21,7 @@ use agent_common::record::{BlockedRecord, Who};
 
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Ask {
+pub(crate) enum Ask {
     /// Everything that waits, but in these processes.
     All(BTreeSet<u32>, BTreeSet<u32>),
     /// Where the names of these threads lead, each with its process.
@@ -29,7 +29,7 @@ pub(super) enum Ask {
 }
 
 impl Ask {
-    pub(super) fn to_line(&self) -> String {
+    pub(crate) fn to_line(&self) -> String {
         let joined = |words: Vec<String>| if words.is_empty() { "-".to_owned() } else { words.join(",") };
         let list = |numbers: &BTreeSet<u32>| joined(numbers.iter().map(ToString::to_string).collect());
         match self {
@@ -41,7 +41,7 @@ impl Ask {
         }
     }
 
-    pub(super) fn from_line(line: &str) -> Option<Self> {
+    pub(crate) fn from_line(line: &str) -> Option<Self> {
         match line.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["all", tracked, without] => Some(Self::All(list(tracked)?, list(without)?)),
             ["text", tracked, threads] => Some(Self::Text(list(tracked)?, pairs(threads)?)),
@@ -68,7 +68,7 @@ fn pairs(word: &str) -> Option<BTreeSet<(u32, u32)>> {
 
 /// One line of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     At(u32),
     Left(u32),
     Task(BlockedRecord),
@@ -77,7 +77,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    pub(super) fn to_line(self) -> String {
+    pub(crate) fn to_line(self) -> String {
         match self {
             Self::At(process) => format!("at {process}\n"),
             Self::Left(process) => format!("left {process}\n"),
@@ -110,7 +110,7 @@ impl Answer {
         }
     }
 
-    pub(super) fn from_line(line: &str) -> Option<Self> {
+    pub(crate) fn from_line(line: &str) -> Option<Self> {
         match line.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["at", process] => Some(Self::At(process.parse().ok()?)),
             ["left", process] => Some(Self::Left(process.parse().ok()?)),

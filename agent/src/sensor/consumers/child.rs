@@ -206,7 +206,7 @@ impl Files {
 /// The mount through which a file was opened.
 ///
 /// kernel: `seq_show`, fs/proc/fd.c, since 3.15.
-fn mount_of(about: &[u8]) -> Option<MountId> {
+pub(crate) fn mount_of(about: &[u8]) -> Option<MountId> {
     let line = about.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"))?;
     std::str::from_utf8(line).ok()?.trim().parse().ok().map(MountId)
 }

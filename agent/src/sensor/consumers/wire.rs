@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// [`Dead`] on the wire.
 #[derive(Clone, Serialize, Deserialize, Debug)]
-pub(super) struct WireDead {
+pub(crate) struct WireDead {
     volume: String,
     superblock: u32,
     holding: Option<WireHolding>,
@@ -28,9 +28,9 @@ struct WireHolding {
 
 /// The answer.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// In the order of the question.
-    pub(super) found: Vec<WireFound>,
+    pub(crate) found: Vec<WireFound>,
     /// Processes that may not be looked at.
     pub(super) refused: u64,
     /// Not all open files were looked at.
@@ -41,7 +41,7 @@ pub(super) struct Answer {
 
 /// [`Found`] on the wire.
 #[derive(Serialize, Deserialize, Debug, Default)]
-pub(super) struct WireFound {
+pub(crate) struct WireFound {
     pub(super) mounts: u64,
     pub(super) shown: Vec<WireMount>,
     pub(super) ids: BTreeSet<u32>,
@@ -50,7 +50,7 @@ pub(super) struct WireFound {
 }
 
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct WireMount {
+pub(crate) struct WireMount {
     pub(super) namespace: u32,
     pub(super) process: u32,
     pub(super) comm: String,
@@ -59,7 +59,7 @@ pub(super) struct WireMount {
 }
 
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct WireHolder {
+pub(crate) struct WireHolder {
     pub(super) process: u32,
     pub(super) comm: String,
     pub(super) count: u64,
@@ -100,7 +100,7 @@ impl From<WireDead> for Dead {
 
 impl WireFound {
     /// What was found of what was asked about.
-    pub(super) fn of(self, dead: &Dead) -> Found {
+    pub(crate) fn of(self, dead: &Dead) -> Found {
         let mount = |mount: WireMount| StaleMount {
             namespace: mount.namespace,
             process: mount.process,

@@ -31,13 +31,13 @@ pub(super) fn counted(key: &CounterKey, count: u64, last_ktime: u64) -> KernelEr
 
 /// The first error of an interval. Its count is zero: the counter carries it.
 #[must_use]
-pub(super) fn first(record: &ErrorRecord) -> KernelErrors {
+pub(crate) fn first(record: &ErrorRecord) -> KernelErrors {
     KernelErrors { task: task(&record.who), ..counted(&record.key, 0, record.header.ktime) }
 }
 
 /// A name that found its place: one call that no counter has.
 #[must_use]
-pub(super) fn placed(header: &Header, who: &Who, key: &CounterKey) -> KernelErrors {
+pub(crate) fn placed(header: &Header, who: &Who, key: &CounterKey) -> KernelErrors {
     KernelErrors { task: task(who), ..counted(key, 1, header.ktime) }
 }
 

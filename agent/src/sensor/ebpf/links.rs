@@ -18,7 +18,7 @@ use crate::sys::bpf;
 
 /// Says that the kernel is a real-time one. There, before 6.5, the end of a name waits where it must not.
 ///
-/// kernel: `realtime_show`, kernel/ksysfs.c, of the real-time patches and since 6.12.
+/// kernel: `realtime_show`, kernel/ksysfs.c, of the real-time patches.
 const REAL_TIME: &str = "/sys/kernel/realtime";
 
 /// Links of one agent; dropping them detaches, in the background where the kernel can.

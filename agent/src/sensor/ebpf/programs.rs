@@ -361,12 +361,12 @@ pub const PROGRAMS: &[ProgramRow] = &[
     at_exit(names::PROGRAM_WRITE, ON_FILES, "failed writes"),
     // Functions inside of calls, by kernel: where they take other arguments, or none that helps, the agent finds
     // out from the kernel's own description; where one is missing, its calls are placed by what they were given.
-    // kernel: `vfs_open`, fs/open.c, since 3.6; `vfs_getattr`, fs/stat.c, `struct path` since 3.9.
+    // kernel: `vfs_open`, fs/open.c, since 3.18; `vfs_getattr`, fs/stat.c, `struct path` since 3.9.
     place("vfs_open", "path", ON_FILES, "the exact place of failed opens"),
     place("vfs_getattr", "path", ON_FILES, "the exact place of failed reads of attributes"),
     // kernel: fs/statfs.c, since 2.6.36; not always in the kernel's description of itself since 6.12.
     place("vfs_statfs", "path", ON_FILES, "the exact place of failed statfs"),
-    // kernel: fs/namespace.c, since 3.3. All changes on what is read-only.
+    // kernel: fs/namespace.c, since 2.6.26. All changes on what is read-only.
     place("mnt_want_write", "vfsmount", ON_FILES, "the exact place of changes refused as read-only"),
     // kernel: fs/attr.c, since 2.6. Mode, owner, times and size, also while opening.
     place("notify_change", "dentry", ENTRY, "the exact place of failed changes of attributes"),

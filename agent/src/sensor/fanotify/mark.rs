@@ -25,6 +25,7 @@ use thiserror::Error;
 use tokio::process::Command;
 
 use super::decode::Fsid;
+use crate::sys::environment;
 
 /// The name of the hidden subcommand. Its arguments go to [`super::mark_child::run_mark_child`].
 pub const MARK_SUBCOMMAND: &str = "mark-fs";
@@ -48,7 +49,7 @@ pub enum MarkStep {
 }
 
 impl MarkStep {
-    const ALL: [Self; 5] = [Self::Enter, Self::Open, Self::Identity, Self::Mark, Self::Fsid];
+    pub(crate) const ALL: [Self; 5] = [Self::Enter, Self::Open, Self::Identity, Self::Mark, Self::Fsid];
 
     const fn word(self) -> &'static str {
         match self {
@@ -156,14 +157,14 @@ impl Request {
 
 /// What the child found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Set(Fsid),
     Other(u64),
     Refused(MarkStep, Errno),
 }
 
 impl Answer {
-    pub(super) fn to_line(self) -> String {
+    pub(crate) fn to_line(self) -> String {
         match self {
             Self::Set(fsid) => format!("{ANSWER} set {:016x}", fsid.0),
             Self::Other(found) => format!("{ANSWER} other {found}"),
@@ -172,7 +173,7 @@ impl Answer {
     }
 
     /// Finds the answer in what the child wrote.
-    pub(super) fn from_output(output: &[u8]) -> Option<Self> {
+    pub(crate) fn from_output(output: &[u8]) -> Option<Self> {
         std::str::from_utf8(output).ok()?.lines().find_map(|line| {
             let words: Vec<&str> = line.split_whitespace().skip_while(|word| *word != ANSWER).collect();
             match words.as_slice() {
@@ -200,10 +201,10 @@ pub(super) fn mark_command(
     let (executable, arguments) =
         program.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut command = Command::new(executable);
+    environment::clear(command.as_std_mut());
     command
         .args(arguments)
         .args(request.to_arguments())
-        .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(group))
         .stdout(Stdio::piped())

@@ -120,10 +120,15 @@ impl Holders {
     /// Which process serves which of these, where the kernel names it; of several the first.
     pub(super) fn daemons(&self, tracked: &BTreeSet<SuperblockId>) -> BTreeMap<SuperblockId, Daemon> {
         let mut daemons = BTreeMap::new();
-        for (id, holder) in self.holders.iter().rev() {
-            for superblock in holder.serves.named.intersection(tracked) {
-                let pid = id.unsigned_abs();
-                daemons.insert(*superblock, Daemon { pid, comm: name_of_process(pid) });
+        for (id, holder) in &self.holders {
+            let mut served = holder.serves.named.intersection(tracked).peekable();
+            if served.peek().is_none() {
+                continue;
+            }
+            let pid = id.unsigned_abs();
+            let daemon = Daemon { pid, comm: name_of_process(pid) };
+            for superblock in served {
+                daemons.entry(*superblock).or_insert_with(|| daemon.clone());
             }
         }
         daemons
@@ -160,7 +165,7 @@ fn serves(process: &Path) -> Option<Serves> {
 /// The file system that a descriptor of the device belongs to: the number of its connection is that of its
 /// superblock.
 ///
-/// kernel: `fuse_dev_show_fdinfo`, fs/fuse/dev.c, not in 6.12, since 6.18 at the latest; `fuse_fill_super_common`,
+/// kernel: `fuse_dev_show_fdinfo`, fs/fuse/dev.c, since 6.16; `fuse_fill_super_common`,
 /// fs/fuse/inode.c, since 5.4: the number is `s_dev`.
 fn connection(information: &str) -> Option<SuperblockId> {
     let line = information.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;

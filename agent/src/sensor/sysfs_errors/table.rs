@@ -70,7 +70,7 @@ fn device_name(sysfs: &Path, mount: &Mount) -> Option<PathBuf> {
     link.file_name().map(PathBuf::from)
 }
 
-/// kernel: `errors_count` (since 2.6.36) and `last_error_errcode` (since 5.8), fs/ext4/sysfs.c. The code is
+/// kernel: `errors_count` (kept on disk since 2.6.36) and `last_error_errcode` (since 5.8), fs/ext4/sysfs.c. The code is
 /// ext4's own: `EXT4_ERR_EIO` is 2, fs/ext4/ext4.h.
 fn ext4(folder: &Path) -> Option<Counters> {
     let count = number(&folder.join("errors_count"))?;

@@ -232,3 +232,51 @@ fn a_damaged_journal_is_still_there_when_no_new_one_can_be_written() {
         assert_eq!(defects.len(), 2, "{defects:?}");
     }
 }
+
+#[test]
+fn a_long_journal_is_shortened_to_what_is_open() {
+    let dir = state_dir();
+    let path = dir.path().join(FILE);
+    let (mut journal, _) = open(dir.path());
+    for plan in 1..=20 {
+        journal.append(&intent(plan)).expect("append");
+        journal.append(&outcome(plan)).expect("append");
+    }
+    journal.append(&intent(21)).expect("append");
+    let lines = |path: &Path| fs::read_to_string(path).expect("read").lines().count();
+    // The mark of the start, and one line a record.
+    assert_eq!(lines(&path), 42);
+    journal.appended = SHORTEN_AFTER;
+    journal.append(&intent(22)).expect("append");
+    assert_eq!((lines(&path), journal.appended), (3, 0));
+    journal.append(&outcome(21)).expect("append");
+    drop(journal);
+    let (_, replay) = open(dir.path());
+    assert_eq!((plans(&replay), replay.next_plan), (vec![22], PlanId(23)));
+}
+
+#[test]
+fn after_a_failed_write_the_next_one_writes_all_that_is_open() {
+    let dir = state_dir();
+    let path = dir.path().join(FILE);
+    let (mut journal, _) = open(dir.path());
+    journal.append(&intent(1)).expect("append");
+    // A disk that takes nothing any more.
+    journal.file = Some(OpenOptions::new().write(true).open("/dev/full").expect("open"));
+    let refused = journal.append(&intent(2));
+    assert!(matches!(&refused, Err(StoreError::Io { operation: "append to", .. })), "{refused:?}");
+    assert!(!fs::read_to_string(&path).expect("read").contains("\"plan\":2"));
+    journal.append(&intent(3)).expect("the disk takes it again");
+    drop(journal);
+    assert_eq!(plans(&open(dir.path()).1), [1, 2, 3]);
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_refused() {
+    let dir = state_dir();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("mode");
+    let (mut journal, _, defects) = Journal::open(dir.path());
+    assert!(matches!(&defects[..], [StoreError::Unsafe { mode: 0o777, .. }]), "{defects:?}");
+    assert!(matches!(journal.append(&intent(1)), Err(StoreError::Gone)));
+    assert!(fs::symlink_metadata(dir.path().join(FILE)).is_err());
+}

@@ -55,6 +55,7 @@ fn memory(volume: &str) -> Memory {
             was_rw: true,
             storage_errors: true,
             shutdown: Some(at(2)),
+            writes_ended: Some(at(1)),
             loss: Some(Loss {
                 at: at(2),
                 errno: Errno(5),
@@ -63,6 +64,7 @@ fn memory(volume: &str) -> Memory {
                     by: Actor { uid: 0, pid: 42, comm: "mountie".to_owned() },
                 }),
             }),
+            damage: Some(Loss { at: at(1), errno: Errno(117), acknowledged: None }),
         }),
     }
 }
@@ -120,6 +122,23 @@ fn what_is_known_of_a_volume_is_found_again_to_the_nanosecond() {
     shelf.put(&VolumeId::new("models"), None).expect("forget");
     shelf.put(&VolumeId::new("models"), None).expect("forget what is not there");
     assert_eq!(open(dir.path()).1.len(), 2);
+}
+
+#[test]
+fn a_file_from_before_a_key_was_known_is_read_without_it() {
+    let dir = with(&["a"]);
+    edit(dir.path(), "a.json", |text| {
+        let mut file: serde_json::Value = serde_json::from_str(&text).expect("json");
+        let mount = file["mount"].as_object_mut().expect("mount");
+        for key in ["writesEnded", "damage"] {
+            mount.remove(key).expect("it was there");
+        }
+        file.to_string()
+    });
+    let mut expected = memory("a");
+    let mount = expected.mount.as_mut().expect("mount");
+    (mount.writes_ended, mount.damage) = (None, None);
+    assert_eq!(open(dir.path()).1, [expected]);
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl fmt::Display for Incomplete {
 }
 
 /// `None`: the mount cannot be reached from the root, and mountinfo would not list it.
-pub(super) fn mount(bytes: &[u8]) -> Result<Option<Mount>, Incomplete> {
+pub(crate) fn mount(bytes: &[u8]) -> Result<Option<Mount>, Incomplete> {
     let written = Written { bytes };
     let mask = written.u64(8)?;
     let missing = |fields: &[(u64, &'static str)], given: u64| {
@@ -69,7 +69,7 @@ pub(super) fn mount(bytes: &[u8]) -> Result<Option<Mount>, Incomplete> {
     if let Some(missing) = missing(&ALWAYS, mask) {
         return Err(missing);
     }
-    // kernel: `supported_mask`, since 6.18. Before, the comparison of both readers at the start must tell.
+    // kernel: `supported_mask`, since 6.15. Before, the comparison of both readers at the start must tell.
     if mask & SUPPORTED_MASK != 0
         && let Some(missing) = missing(&LATER, written.u64(144)?)
     {

@@ -179,3 +179,22 @@ fn a_full_volume_gets_advice_for_a_while() {
     world.run(seconds(31));
     assert!(world.status("a").condition.advice.is_empty());
 }
+
+#[test]
+fn who_met_an_error_is_named_by_what_the_error_says_on_that_file_system() {
+    // ENOTCONN on a mount of a server: the server is away.
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.run(seconds(12));
+    met(&mut world, "postgres", 107);
+    assert_eq!(world.state("a"), (Suspect, Some(Reason::HostDown)));
+    let message = world.status("a").condition.message;
+    assert!(message.starts_with("postgres (process 7) met ENOTCONN"), "{message}");
+
+    // ENOKEY on a disk: a file that is encrypted, and refused to whoever has no key. On a server's it is no refusal.
+    let disk = spec("a", "ext4", "/dev/sdb", Mode::Observe);
+    for (spec, named) in [(disk, false), (nfs("a"), true)] {
+        let mut world = World::healthy(vec![spec]);
+        met(&mut world, "backup", 126);
+        assert_eq!(!world.status("a").culprits.is_empty(), named);
+    }
+}

@@ -2,14 +2,16 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::world::{Answer, World, device, fails, good, seconds, spec};
+use super::world::{Answer, World, device, fails, good, mount, seconds, spec};
 use crate::engine::Input;
 use crate::id::VolumeId;
 use crate::incident::{CauseKind, Daemon, Device, Incident, Moment};
 use crate::observation::{Op, ProbeResult, ProbeStep};
+use crate::policy::Policy;
 use crate::topology::Options;
 use crate::verdict::HealthState::Degraded;
 use crate::volume::{Mode, VolumeSpec};
@@ -22,7 +24,7 @@ fn names(incident: &Incident) -> Vec<&str> {
     incident.members.iter().map(|member| member.volume.as_str()).collect()
 }
 
-fn only(world: &World) -> Incident {
+fn only(world: &World) -> Arc<Incident> {
     let incidents = world.engine.incidents();
     assert_eq!(incidents.len(), 1, "{incidents:?}");
     incidents.into_iter().next().unwrap()
@@ -244,4 +246,50 @@ fn hundreds_of_volumes_of_one_server_are_one_incident_of_bounded_size() {
     let incident = only(&world);
     assert_eq!((incident.members.len(), incident.size()), (Incident::MOST, 300));
     assert_eq!(world.told().len(), 1);
+}
+
+#[test]
+fn volumes_that_were_found_and_not_named_are_an_incident_as_well() {
+    let found = [
+        ("nfs4", "filer:/", CauseKind::Server, "filer"),
+        ("fuse.s3fs", "s3fs", CauseKind::Daemon, "s3fs (process 70)"),
+        ("ext4", "/dev/mapper/", CauseKind::Device, "sda (0:800)"),
+    ];
+    for (fstype, source, kind, name) in found {
+        let mut mounts = vec![mount(1, 1, "/", "ext4", "/dev/sda1")];
+        mounts.extend((30..33).map(|n| mount(n, n, &format!("/srv/{n}"), fstype, &format!("{source}{n}"))));
+        let mut world = World::with(Policy::default(), mounts);
+        world.table();
+        let daemon = |n| (device(n), Daemon { pid: 70, comm: "s3fs".into() });
+        world.feed(Input::Daemons((30..33).map(daemon).collect()));
+        let disk = |n| (device(n), vec![Device { number: device(800), name: "sda".into() }]);
+        world.feed(Input::Devices((30..33).map(disk).collect()));
+        world.run(seconds(5));
+        (30..33).for_each(|n| world.answer(&format!("/srv/{n}"), fails(5)));
+        world.run(seconds(60));
+        let incident = only(&world);
+        assert_eq!((incident.cause.kind, incident.cause.name.as_str()), (kind, name));
+        assert_eq!(names(&incident).len(), 3, "{fstype}");
+    }
+}
+
+#[test]
+fn an_incident_that_has_not_changed_is_shown_again_without_a_copy() {
+    let mut world = World::healthy(["a", "b", "c"].map(|name| nfs(name, "filer")).to_vec());
+    world.answer("a", fails(116));
+    world.answer("b", fails(116));
+    world.run(seconds(60));
+    let shown = only(&world);
+    world.run(seconds(60));
+    assert!(Arc::ptr_eq(&shown, &only(&world)), "looks that find the same change nothing");
+    world.answer("c", fails(116));
+    world.run(seconds(60));
+    assert_eq!((names(&shown).len(), names(&only(&world)).len()), (2, 3), "what was shown stays what it was");
+
+    ["a", "b", "c"].into_iter().for_each(|name| world.answer(name, Answer::Now(good())));
+    world.run(seconds(120));
+    let over = only(&world);
+    assert!(over.ended.is_some());
+    assert!(Arc::ptr_eq(&over, &only(&world)));
+    assert!(world.told().iter().any(|(_, told)| Arc::ptr_eq(told, &over)));
 }

@@ -1,4 +1,5 @@
-//! Dirty data that was lost: told until a person acknowledges it or the volume is mounted anew.
+//! Dirty data that was lost, and damage that a file system found in itself: told until a person acknowledges it or the
+//! volume is mounted anew.
 
 use alloc::vec;
 use core::time::Duration;
@@ -9,7 +10,7 @@ use crate::errno::Errno;
 use crate::observation::{KernelErrors, Op, Source};
 use crate::time::Monotonic;
 use crate::verdict::HealthState::{Degraded, Healthy};
-use crate::verdict::Reason;
+use crate::verdict::{Advice, Reason};
 use crate::volume::{Mode, VolumeSpec};
 
 fn disk() -> VolumeSpec {
@@ -141,4 +142,83 @@ fn another_boot_has_lost_nothing_and_keeps_since_when_it_was_sick() {
     assert_eq!(world.state("a"), (Healthy, None));
     let falls = |output: &Output| matches!(output, Output::Transition(told) if told.to == Degraded);
     assert!(!world.log.iter().any(|(_, output)| falls(output)));
+}
+
+fn reports(world: &mut World, errno: u16, source: Source) {
+    world.feed(Input::Kernel(KernelErrors {
+        source,
+        superblock: device(10),
+        root_inode: None,
+        errno: Errno(errno),
+        op: Op::Filesystem,
+        count: 1,
+        at: world.now,
+        task: None,
+    }));
+}
+
+fn is_damaged(world: &World) -> bool {
+    world.status("a").condition.advice.contains(&Advice::Damaged)
+}
+
+#[test]
+fn damage_is_advice_until_it_is_acknowledged_also_after_a_restart() {
+    let mut world = World::healthy(vec![disk()]);
+    reports(&mut world, 117, Source::Fanotify);
+    reports(&mut world, 117, Source::Bpf);
+    assert_eq!(world.notes(), 1, "told once");
+    world.run(seconds(600));
+    assert_eq!(world.state("a"), (Healthy, None), "it works on");
+    assert!(is_damaged(&world));
+    world.restart();
+    world.table();
+    world.run(seconds(60));
+    assert!(is_damaged(&world));
+    assert_eq!(world.acknowledge("a"), AckAnswer::Done);
+    let told = world.transitions().pop().unwrap();
+    assert!(
+        told.message.ends_with("that the file system found damage in itself (EUCLEAN)"),
+        "{}",
+        told.message
+    );
+    assert!(!is_damaged(&world));
+    assert_eq!(world.acknowledge("a"), AckAnswer::Nothing);
+    world.restart();
+    world.table();
+    world.run(seconds(60));
+    assert!(!is_damaged(&world));
+    assert!(world.status("a").damage.is_some_and(|damage| !damage.is_open()), "it is still shown");
+    reports(&mut world, 74, Source::Bpf);
+    assert!(is_damaged(&world), "more of it");
+    world.replace("/mnt/a", 20);
+    world.run(seconds(60));
+    assert!(!is_damaged(&world), "another mount");
+}
+
+#[test]
+fn a_failed_request_is_no_damage_and_what_ext4_counts_of_itself_is() {
+    let mut world = World::healthy(vec![disk()]);
+    reports(&mut world, 5, Source::Fanotify);
+    reports(&mut world, 108, Source::Bpf);
+    assert!(!is_damaged(&world));
+    reports(&mut world, 5, Source::Sysfs);
+    assert!(is_damaged(&world));
+    let mut world = World::healthy(vec![spec("a", "btrfs", "/dev/sdb", Mode::Observe)]);
+    reports(&mut world, 5, Source::Sysfs);
+    assert!(!is_damaged(&world), "btrfs counts requests of its devices as well");
+    reports(&mut world, 117, Source::Sysfs);
+    assert!(is_damaged(&world));
+}
+
+#[test]
+fn one_acknowledgement_is_for_all_that_was_lost_and_damaged() {
+    let mut world = lossy();
+    reports(&mut world, 117, Source::Bpf);
+    assert_eq!(world.acknowledge("a"), AckAnswer::Done);
+    let told = world.transitions().into_iter().find(|step| step.by.is_some()).unwrap();
+    assert_eq!(told.reason, Some(Reason::WritebackLost));
+    assert!(told.message.contains("EIO, and that the file system found damage"), "{}", told.message);
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Healthy, None));
+    assert!(!is_damaged(&world));
 }

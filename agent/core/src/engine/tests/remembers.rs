@@ -297,3 +297,33 @@ fn a_volume_that_was_named_for_another_place_is_another_volume() {
     assert_eq!(world.status("a").falls, 0);
     assert!(!world.log.iter().any(|(_, output)| matches!(output, Output::Execute(_))));
 }
+
+#[test]
+fn an_error_that_ended_all_writing_is_known_after_a_restart_and_no_good_read_ends_it() {
+    let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+    // Many kernels go on to say `rw` in the table.
+    world.mounts[1].super_options = Options::parse(b"rw,errors=remount-ro");
+    world.table();
+    world.run(millis(500));
+    world.hint(10, None, 117, Op::Filesystem);
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)));
+    for _ in 0..2 {
+        world.restart();
+        world.table();
+        world.run(seconds(60));
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "every look has read data");
+    }
+    world.restart();
+    world.answer(
+        "a",
+        Answer::Now(ProbeResult::Ok(ProbeOk { root_inode: 2, wrote_data: true, ..ProbeOk::default() })),
+    );
+    world.table();
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Healthy, None), "a look has written");
+    world.restart();
+    world.answer("a", Answer::Now(good()));
+    world.table();
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Healthy, None), "and that is remembered as well");
+}

@@ -317,21 +317,64 @@ fn no_error_that_is_harmless_long_past_or_later_undoes_what_a_person_made_read_o
     assert!(world.running().is_empty());
 }
 
-#[test]
-fn a_volume_behind_a_look_that_hangs_is_repaired_like_one_that_hangs_itself() {
-    let mut world = World::new(vec![
-        spec("a", "nfs4", "filer:/a", Mode::Observe),
-        spec("b", "nfs4", "filer:/b", Mode::Act),
-    ]);
+/// `a` and `b` on one superblock; a look at `a` hangs, and that at `b` is overdue for long.
+fn behind(mode_of_a: Mode) -> World {
+    let mut world =
+        World::new(vec![spec("a", "nfs4", "filer:/a", mode_of_a), spec("b", "nfs4", "filer:/b", Mode::Act)]);
     world.replace("/mnt/b", 10);
     world.mounts[2].id.0 = 55;
+    let b = ProbeOk { root_inode: 7, read_data: true, ..ProbeOk::default() };
+    world.answer("b", Answer::Now(ProbeResult::Ok(b)));
     world.table();
     world.run(millis(100));
     world.answer("a", Answer::Hangs);
-    world.run(seconds(25));
-    assert_eq!(world.state("b").1, Some(Reason::Hung));
-    world.run(seconds(15));
-    assert_eq!(world.running().pop().map(|plan| plan.volume), Some(VolumeId::new("b")));
+    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    world.run(seconds(60));
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Hung)));
+    world
+}
+
+fn repaired(world: &World) -> Vec<VolumeId> {
+    world.running().into_iter().map(|plan| plan.volume).collect()
+}
+
+#[test]
+fn a_volume_behind_a_look_that_hangs_is_repaired_when_tasks_wait_on_it_as_well() {
+    let mut world = behind(Mode::Observe);
+    assert_eq!(repaired(&world), [], "nobody is repaired by hearsay");
+    world.census(10, Some(7), 2);
+    assert_eq!(repaired(&world), [], "they may be served yet");
+    for elsewhere in [None, Some(99)] {
+        world.census(10, elsewhere, 9);
+        assert_eq!(repaired(&world), [], "they may wait in a directory that this volume does not show");
+    }
+    world.census(10, Some(7), 3);
+    assert_eq!(repaired(&world), [VolumeId::new("b")]);
+}
+
+#[test]
+fn of_a_superblock_that_hangs_the_volume_that_was_looked_at_is_repaired_first() {
+    let mut world = behind(Mode::Act);
+    assert_eq!(repaired(&world), [VolumeId::new("a")]);
+    world.finish(PlanId(100), Outcome::Failed(Errno(110)));
+    world.run(seconds(60));
+    assert_eq!(repaired(&world), [VolumeId::new("a")], "and nobody else while it needs it");
+    let again = world.running()[0].id;
+    world.answer("a", Answer::Now(good()));
+    world.mounts[1].superblock = device(60);
+    world.mounts[1].id.0 = 60;
+    world.table();
+    world.finish(again, Outcome::Changed);
+    world.run(seconds(1));
+    assert_eq!(repaired(&world), [VolumeId::new("b")], "it would be alone with a look that nobody ends");
+}
+
+#[test]
+fn a_volume_whose_superblock_hangs_is_repaired_when_the_one_that_was_looked_at_is_unmounted() {
+    let mut world = behind(Mode::Observe);
+    world.unmount("/mnt/a");
+    world.run(seconds(1));
+    assert_eq!(repaired(&world), [VolumeId::new("b")]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -167,7 +168,7 @@ impl World {
                 Output::Execute(plan) => self.check_plan(plan.clone()),
                 Output::Remember(memory) => {
                     assert!(self.engine.volume(&memory.volume).is_some(), "{} is no volume", memory.volume);
-                    self.stored.insert(memory.volume.clone(), memory.clone());
+                    self.stored.insert(memory.volume.clone(), Memory::clone(memory));
                 }
                 Output::Forget(id) => drop(self.stored.remove(id)),
                 _ => {}
@@ -293,7 +294,7 @@ impl World {
     }
 
     /// Incidents as they were told.
-    pub(in crate::engine) fn told(&self) -> Vec<(Moment, Incident)> {
+    pub(in crate::engine) fn told(&self) -> Vec<(Moment, Arc<Incident>)> {
         let told = |(_, output): &(Monotonic, Output)| match output {
             Output::Incident(moment, incident) => Some((*moment, incident.clone())),
             _ => None,

@@ -40,7 +40,7 @@ fn xfs(types: &KernelTypes, offsets: &mut ModuleOffsets) -> Result<(), BtfError>
     Ok(())
 }
 
-/// kernel: `fuse_req::fm`, fs/fuse/fuse_i.h, since 5.11; `fuse_req::chan`, `fuse_chan::conn` and `connected`, since 7.2.
+/// kernel: `fuse_req::fm`, fs/fuse/fuse_i.h, since 5.10; `fuse_req::chan`, `fuse_chan::conn` and `connected`, since 7.2.
 fn fuse(types: &KernelTypes, offsets: &mut ModuleOffsets) -> Result<(), BtfError> {
     offsets.fuse_req_opcode = types.offset("fuse_req", "in.h.opcode")?;
     offsets.fuse_req_error = types.offset("fuse_req", "out.h.error")?;
