@@ -88,8 +88,8 @@ pub(super) fn exact_in_old_flags(mount: &Mount) -> MountFlags {
     in_old_flags(own(mount))
 }
 
-/// What a staged mount gets in the flags of mount(2), for kernels before 5.12: all that the staged mount must have, since a
-/// bind remount sets every option anew.
+/// What a staged mount gets in the flags of mount(2), for kernels before 5.12: all that it must have, since a bind
+/// remount sets every option anew.
 pub(super) fn for_bind_remount(staged: &Mount, attributes: Attributes) -> MountFlags {
     in_old_flags((own(staged) & !attributes.clear) | attributes.set)
 }

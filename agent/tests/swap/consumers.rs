@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use agent_core::id::VolumeId;
 use agent_core::observation::PlanReport;
-use agent_core::remediation::consumers::Holding;
+use agent_core::remediation::consumers::{Holding, guard_source};
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::verdict::Reason;
 use agent_core::volume::Reach;
@@ -24,6 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("consumers_alone_follow_a_host_that_was_repaired_by_hand", consumers_alone_follow),
     ("a_directory_that_is_gone_is_left_and_named", a_directory_that_is_gone_is_left),
     ("what_propagation_brought_is_not_doubled", what_propagation_brought_is_not_doubled),
+    ("what_only_calls_itself_a_guard_gets_nothing", what_only_calls_itself_a_guard_gets_nothing),
     ("binds_on_the_host_follow_and_strangers_stay", binds_on_the_host_follow),
     ("no_program_meets_the_bare_directory_in_200_swaps_of_a_container", no_program_meets_the_bare_directory),
     ("no_program_meets_the_bare_directory_of_a_device", no_program_meets_the_bare_directory_of_a_device),
@@ -211,6 +213,25 @@ fn what_propagation_brought_is_not_doubled() {
     }
     let stack = table().stack_at(&bytes(&other)).len();
     assert_eq!(stack, 1, "{report:#?}");
+}
+
+fn what_only_calls_itself_a_guard_gets_nothing() {
+    let lab = Lab::new("container-forged");
+    lab.mount_tmpfs("first");
+    let [forged, guard] = ["forged", "guard"].map(|name| lab.directory(name));
+    let source = String::from_utf8(guard_source(&VolumeId::new(lab.name), &"inner".into())).unwrap();
+    let mount = |place: &Path| format!("mount -t tmpfs -o mode=0555 {source} {}", text(place));
+    let user = Namespace::of_a_user(&mount(&forged));
+    let container = Namespace::new("private");
+    container.run(&["sh", "-c", &mount(&guard)]);
+    let before = user.stack_at(&forged);
+    assert_eq!(before.len(), 1);
+    let report = lab.execute(plan(&lab, stage_tree(7), None));
+    assert_good(&report);
+    assert_eq!(user.stack_at(&forged), before, "{report:#?}");
+    // The user's copy of the volume's own place follows as any other's does.
+    assert_eq!(user.stack_at(&lab.mountpoint)[0].superblock, lab.top().unwrap().superblock);
+    assert_eq!(container.run(&["cat", text(&guard.join("file"))]), "7", "{report:#?}");
 }
 
 fn binds_on_the_host_follow() {

@@ -293,12 +293,23 @@ pub(crate) struct Namespace(Process);
 
 impl Namespace {
     pub(crate) fn new(propagation: &str) -> Self {
+        Self::start(&["unshare", "-m", "--propagation", propagation, "sleep", "600"])
+    }
+
+    /// One that a user made who is nobody outside of it, and in which a script was run.
+    pub(crate) fn of_a_user(script: &str) -> Self {
+        let user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
+        let script = format!("{script} && exec sleep 600");
+        Self::start(&[&user[..], &["unshare", "-U", "-r", "-m", "sh", "-c", &script]].concat())
+    }
+
+    fn start(argv: &[&str]) -> Self {
         let _turn = (!IS_ALONE.get()).then(Alone::begin);
         let own = std::fs::read_link("/proc/self/ns/mnt").unwrap();
-        let holder = Process::start(&["unshare", "-m", "--propagation", propagation, "sleep", "600"]);
+        let holder = Process::start(argv);
         let link = format!("/proc/{}/ns/mnt", holder.id());
         let comm = format!("/proc/{}/comm", holder.id());
-        // unshare becomes sleep only when the namespace is complete.
+        // The program becomes sleep only when the namespace is complete.
         wait_for("the second namespace", || {
             std::fs::read_to_string(&comm).is_ok_and(|comm| comm == "sleep\n")
                 && std::fs::read_link(&link).is_ok_and(|other| other != own)
