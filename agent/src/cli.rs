@@ -70,6 +70,9 @@ pub enum Command {
     /// The disposable process that tries whether a server can be reached.
     #[command(hide = true)]
     Reach(ReachArgs),
+    /// The disposable process that looks for holders of what was replaced in procfs.
+    #[command(hide = true)]
+    Consumers(ConsumersArgs),
 }
 
 /// Where the configuration comes from, and what overrides it.
@@ -251,6 +254,14 @@ pub struct ReachArgs {
     pub network: Option<PathBuf>,
 }
 
+/// `consumers`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct ConsumersArgs {
+    /// The agent's process id: the child ends with its agent.
+    #[arg(long, value_name = "PID")]
+    pub parent: u32,
+}
+
 /// A name as it was typed; bytes that are no text as `mountie status` shows them.
 fn volume_name(typed: OsString) -> String {
     typed.into_string().unwrap_or_else(|raw| agent_core::path::escape(raw.as_bytes()))
@@ -291,6 +302,7 @@ impl Cli {
             | Command::Act(_)
             | Command::MarkFs(_)
             | Command::Census(_)
+            | Command::Consumers(_)
             | Command::Reach(_) => (&none, None),
         };
         let flags = [

@@ -123,6 +123,20 @@ pub struct Repair {
     pub max_attempts: u32,
     /// Who is asked before each attempt.
     pub hook: Option<Hook>,
+    /// What of its consumers is repaired with it.
+    pub consumers: Reach,
+}
+
+/// Which other mounts of a volume's superblock are repaired with the volume: binds, and those of running containers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Reach {
+    /// None.
+    Nothing,
+    /// All but those that the kubelet made, which it looks after itself.
+    #[default]
+    Unowned,
+    /// All.
+    All,
 }
 
 /// Who is asked before a repair: what only the operator knows (maintenance, another node that writes, a better way).
@@ -159,7 +173,13 @@ pub enum HookAddress {
 
 impl Default for Repair {
     fn default() -> Self {
-        Self { method: Method::Mount, timeout: Duration::from_secs(60), max_attempts: 5, hook: None }
+        Self {
+            method: Method::Mount,
+            timeout: Duration::from_secs(60),
+            max_attempts: 5,
+            consumers: Reach::default(),
+            hook: None,
+        }
     }
 }
 

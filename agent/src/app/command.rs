@@ -30,6 +30,7 @@ pub fn run(cli: Cli) -> ExitCode {
             let ReachArgs { parent, namespace, network } = args;
             return asking::run_reach_child(&asking::ReachPlace { parent, namespace, network });
         }
+        Command::Consumers(args) => return sensor::consumers::run_consumers_child(args.parent),
         _ => cli,
     };
     let sources = cli.sources(Environment::of_process());
@@ -64,6 +65,7 @@ pub fn run(cli: Cli) -> ExitCode {
         | Command::Act(_)
         | Command::MarkFs(_)
         | Command::Census(_)
+        | Command::Consumers(_)
         | Command::Reach(_) => agent(sources, console),
     }
 }

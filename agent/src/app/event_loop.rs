@@ -313,6 +313,7 @@ impl EventLoop {
                 }
                 self.feed(Input::Census(census));
             }
+            SensorEvent::Consumers(consumers) => self.feed(Input::Consumers(consumers)),
             SensorEvent::Devices(devices) => self.feed(Input::Devices(devices)),
             SensorEvent::Daemons(daemons) => self.feed(Input::Daemons(daemons)),
             SensorEvent::Cgroups(found) => {
@@ -387,6 +388,7 @@ impl EventLoop {
                     events::log_transition(&transition);
                 }
                 Output::Track(tracked) => self.sources.track(tracked),
+                Output::FindConsumers(dead) => self.sources.find_consumers(dead),
                 Output::Note(note) => events::log_note(&note),
                 Output::Incident(moment, incident) => {
                     self.changes.is_urgent = true;

@@ -206,6 +206,7 @@ pub(super) struct RawRepair {
     pub(super) timeout: Given<HelperTimeout>,
     pub(super) max_attempts: Given<MaxAttempts>,
     pub(super) hook: Given<RawHook>,
+    pub(super) swap_consumers: Given<bool>,
 }
 
 impl RawRepair {
@@ -216,9 +217,9 @@ impl RawRepair {
             timeout: table.scalar("timeout"),
             max_attempts: table.scalar("max_attempts"),
             hook: RawHook::read(&mut table),
+            swap_consumers: table.scalar("swap_consumers"),
         };
         // Read so that they are known and checked; what asks for more than `false` has been reported.
-        table.scalar::<bool>("swap_consumers");
         table.scalar::<bool>("delete_pods");
         table.finish();
         raw

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agent_core::id::VolumeId;
-use agent_core::volume::{Hook, HookWay, Identity, Method, Mode, Repair, Sentinel, VolumeSpec, Watch};
+use agent_core::volume::{Hook, HookWay, Identity, Method, Mode, Reach, Repair, Sentinel, VolumeSpec, Watch};
 
 use super::error::{Place, Problem};
 use super::raw::{RawHook, RawRepair, RawSentinel, RawVolume};
@@ -230,5 +230,11 @@ fn repair(raw: RawRepair, method: Option<MethodName>, document: &Document<'_>) -
         timeout: raw.timeout.value().map_or(default.timeout, |timeout| timeout.0),
         max_attempts: raw.max_attempts.value().map_or(default.max_attempts, |attempts| attempts.0),
         hook: raw.hook.value().and_then(|raw| hook(raw, document)),
+        // What the kubelet made is touched only where somebody has said so.
+        consumers: match raw.swap_consumers.value() {
+            None => default.consumers,
+            Some(true) => Reach::All,
+            Some(false) => Reach::Nothing,
+        },
     }
 }

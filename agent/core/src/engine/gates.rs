@@ -13,7 +13,7 @@ use crate::id::{QuestionId, VolumeId};
 use crate::incident::CauseKind;
 use crate::remediation::asking::{Answer, AnswerReport, NoAnswer, Question, Standing};
 use crate::remediation::service::Service;
-use crate::status::{Held, Hold};
+use crate::status::{HeldUp, Hold};
 use crate::time::Monotonic;
 use crate::verdict::Reason;
 
@@ -21,20 +21,20 @@ use crate::verdict::Reason;
 pub(super) enum Gate {
     Open,
     /// Not now. What it waits for, if that is more than a moment.
-    Shut(Option<Held>),
+    Shut(Option<HeldUp>),
 }
 
 impl Volume {
     /// The part of a sentence about a repair that is held back.
     pub(super) fn held_back(&self) -> String {
-        self.held.as_ref().map_or_else(String::new, |held| format!("; {}", held.text))
+        self.held_up.as_ref().map_or_else(String::new, |held| format!("; {}", held.text))
     }
 
     /// What a repair that is due only in a while waits for, if somebody else has a hand in it.
-    pub(super) fn held_for_a_time(&self, now: Monotonic) -> Option<Held> {
+    pub(super) fn held_for_a_time(&self, now: Monotonic) -> Option<HeldUp> {
         let (rung, reason) = self.rung()?;
         let since = self.wrong_since(reason)?;
-        let held = |hold, until, text| Some(Held { hold, since: now, until: Some(until), text });
+        let held = |hold, until, text| Some(HeldUp { hold, since: now, until: Some(until), text });
         if let Some(until) = self.others_until.filter(|until| *until > now) {
             let text = "somebody else has changed what is mounted there and goes first";
             return held(Hold::Change, until, String::from(text));
@@ -103,7 +103,7 @@ impl Engine {
         let is_asked = may_be_away(reason) || self.incidents.of(id).is_some_and(with_server);
         let service = self.volumes.get(id).filter(|_| is_asked).and_then(Volume::service);
         let Some(service) = service else { return Gate::Open };
-        let held = |since, until, text| Gate::Shut(Some(Held { hold: Hold::Server, since, until, text }));
+        let held = |since, until, text| Gate::Shut(Some(HeldUp { hold: Hold::Server, since, until, text }));
         match self.contacts.stand(&service, id, self.policy.node, now) {
             ServerStanding::Reached => {
                 self.contacts.leave(id, self.policy.node);
@@ -203,18 +203,18 @@ impl Engine {
     pub(super) fn hold(
         &mut self,
         id: &VolumeId,
-        held: Option<Held>,
+        held: Option<HeldUp>,
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        let Some(mut held) = held else { return volume.held = None };
-        let before = volume.held.as_ref().map(|held| (held.hold, held.since, held.until.is_some()));
+        let Some(mut held) = held else { return volume.held_up = None };
+        let before = volume.held_up.as_ref().map(|held| (held.hold, held.since, held.until.is_some()));
         match before {
             Some((hold, _, has_end)) if hold == held.hold && has_end != held.until.is_some() => {}
             Some((hold, since, _)) if hold == held.hold => {
                 held.since = since;
-                volume.held = Some(held);
+                volume.held_up = Some(held);
                 return;
             }
             Some(_) | None => outputs.push(Output::Held(id.clone(), held.hold)),
@@ -224,7 +224,7 @@ impl Engine {
             let message = format!("repair is due: {}", held.text);
             outputs.push(Output::Transition(volume.tell(message, now)));
         }
-        volume.held = Some(held);
+        volume.held_up = Some(held);
     }
 
     /// Marks the volumes whose turn has come, and lets go of questions that are lost.

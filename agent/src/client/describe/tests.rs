@@ -78,6 +78,17 @@ fn a_hung_volume_says_what_is_stuck_and_how_to_have_it_repaired() {
                     tar (process 77, thread 78), statx for 50s, state S
                     and 1 more\n";
     assert!(text.contains(waiting), "{text}");
+    let held = "
+Still on what was replaced
+  mounted           /data (its /inner)
+                      in mount namespace 4026532701 of python3 (process 5151)
+                    and 1 more
+  open files        4 of worker (process 5152)
+                      such as /data/shard-7
+                    and 1 more
+";
+    assert!(text.contains(held), "{text}");
+    assert!(!described("backup").contains("Still on"), "nobody holds anything there");
     assert!(text.contains("  stack             2 mounts at this place; the topmost is judged\n"), "{text}");
     assert!(text.contains("mountie probe scratch\n"), "{text}");
 }
@@ -141,12 +152,12 @@ fn names_are_quoted_for_the_shell() {
 #[test]
 fn what_a_repair_waits_for_is_told_and_what_the_hook_has_said() {
     use agent_core::remediation::asking::{Answer, Asked};
-    use agent_core::status::{Held, Hold};
+    use agent_core::status::{HeldUp, Hold};
 
     let mut snapshot = sample_snapshot();
     let scratch = snapshot.volumes.iter_mut().find(|volume| volume.id.as_str() == "scratch").unwrap();
     let text = "waits for server filer1:2049 (connection refused)".to_owned();
-    scratch.held = Some(Held { hold: Hold::Server, since: seconds(900), until: None, text });
+    scratch.held_up = Some(HeldUp { hold: Hold::Server, since: seconds(900), until: None, text });
     scratch.hook = Some("/etc/mountie/ask".to_owned());
     let answered =
         Some((seconds(961), Answer::Wait(std::time::Duration::from_secs(60)), "token=Zx9".to_owned()));

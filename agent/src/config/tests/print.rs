@@ -4,8 +4,8 @@ use super::*;
 use agent_core::id::VolumeId;
 use agent_core::path::BytePath;
 use agent_core::volume::{
-    Discovery, Hook, HookAddress, HookWay, Identity, Method, Mode, ProbeUser, Repair, Selector, Sentinel,
-    VolumeSpec, Watch,
+    Discovery, Hook, HookAddress, HookWay, Identity, Method, Mode, ProbeUser, Reach, Repair, Selector,
+    Sentinel, VolumeSpec, Watch,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -68,7 +68,8 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
     );
     let sentinel = of((component(), of("[ -~é\n\"'\\\\]{0,30}")));
     let identity = (of("[0-9a-f]{8}-[0-9a-f]{4}"), of("[0-9a-f]{16}"));
-    let repair = (method(), millis(100..=3_600_000), 1..=1000u32, of(hook()));
+    let reach = prop::sample::select(vec![Reach::Nothing, Reach::Unowned, Reach::All]);
+    let repair = (method(), millis(100..=3_600_000), 1..=1000u32, reach, of(hook()));
     ("[A-Za-z0-9._:/@]{1,20}", component(), what, watch(), sentinel, (any::<bool>(), identity, repair))
         .prop_map(
             |(
@@ -96,7 +97,8 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
                         method: repair.0,
                         timeout: repair.1,
                         max_attempts: repair.2,
-                        hook: repair.3,
+                        consumers: repair.3,
+                        hook: repair.4,
                     },
                 };
                 // Rules between keys.

@@ -72,7 +72,7 @@ pub struct QuestionView {
 
 impl HeldView {
     pub(super) fn of(volume: &VolumeStatus, clock: WallClock) -> Option<Self> {
-        let held = volume.held.as_ref()?;
+        let held = volume.held_up.as_ref()?;
         let by = match held.hold {
             Hold::Healer => "other_healer",
             Hold::Change => "change",

@@ -77,7 +77,7 @@ fn a_wait_is_kept_and_costs_no_attempt() {
     let mut world = fallen(wait(30));
     assert!(world.running().is_empty());
     assert_eq!(world.state("a").0, Degraded);
-    let held = world.status("a").held.unwrap();
+    let held = world.status("a").held_up.unwrap();
     assert_eq!(held.hold, Hold::Hook);
     assert!(world.status("a").next_attempt.is_some());
     world.hooks.insert("a".into(), Some(Said::Remount));
@@ -87,7 +87,7 @@ fn a_wait_is_kept_and_costs_no_attempt() {
     world.run(seconds(2));
     assert_eq!(questions(&world).len(), 2);
     assert_eq!((world.running().len(), world.status("a").attempts), (1, 1));
-    assert_eq!(world.status("a").held, None);
+    assert_eq!(world.status("a").held_up, None);
     let held = world.log.iter().filter(|(_, output)| matches!(output, Output::Held(_, Hold::Hook))).count();
     assert_eq!(held, 1);
 }

@@ -104,7 +104,7 @@ fn a_repair_that_is_due_lets_the_other_go_first() {
     world.run(seconds(5));
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)));
     assert!(world.running().is_empty(), "whoever unmounts may mount in a moment");
-    assert_eq!(world.status("a").held.unwrap().hold, Hold::Change);
+    assert_eq!(world.status("a").held_up.unwrap().hold, Hold::Change);
     assert_eq!(told(&world).len(), 1);
     world.run(seconds(10));
     assert_eq!(world.state("a").0, Recovering, "nobody did");
@@ -145,7 +145,7 @@ fn where_another_healer_is_in_charge_it_has_its_time_first() {
     world.hint(10, None, 107, Op::Read);
     world.run(seconds(13));
     assert_eq!(world.state("a").0, Degraded);
-    let held = world.status("a").held.unwrap();
+    let held = world.status("a").held_up.unwrap();
     assert_eq!(held.hold, Hold::Healer);
     assert_eq!(held.text, "left to an automount unit of systemd first");
     assert!(world.status("a").history.iter().any(|one| one.message.contains("left to an automount unit")));

@@ -47,7 +47,7 @@ fn while_its_server_is_away_no_attempt_is_spent_and_it_is_said() {
     world.run(seconds(3600));
     let status = world.status("a");
     assert_eq!((world.state("a").0, status.attempts, begun(&world).len()), (Degraded, 0, 0));
-    let held = status.held.unwrap();
+    let held = status.held_up.unwrap();
     assert_eq!((held.hold, held.until), (Hold::Server, None));
     assert_eq!(held.text, "waits for server filer:2049 (refused)");
     assert!(held.since < world.now - seconds(3000), "{held:?}");
@@ -67,7 +67,7 @@ fn when_it_is_back_the_volume_is_repaired() {
     world.away.clear();
     world.run(seconds(20));
     assert_eq!(begun(&world).len(), 1);
-    assert_eq!(world.status("a").held, None);
+    assert_eq!(world.status("a").held_up, None);
     let told = world.status("a").history.iter().any(|one| one.message.contains("is back"));
     assert!(told);
 }
