@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::id::VolumeId;
 use agent_core::policy::Policy;
 use agent_core::volume::Mode;
 use tokio::sync::{mpsc, watch};
@@ -22,7 +23,7 @@ use crate::kernel::KernelSupport;
 use crate::kernel::capability::Capability;
 use crate::kernel::namespace::{self, Namespace, NamespaceError};
 use crate::probe::{self, Pool};
-use crate::remediation::{self, Executor};
+use crate::remediation::{self, Executor, needs};
 use crate::sensor::SourceName;
 use crate::store;
 
@@ -71,6 +72,17 @@ pub(crate) async fn run(config: Config, from: config::Sources) -> ExitCode {
     drop(lock);
     info!("Agent ends");
     code
+}
+
+/// What stands in the way of repairs on this node, by volume. Reads files of the watched node: for commands, never for
+/// the agent.
+fn missing(config: &Config) -> Vec<(VolumeId, String)> {
+    let root = needs::root_of(config.agent.mount_namespace.as_path());
+    let mut missing = Vec::new();
+    for spec in &config.policy.volumes {
+        missing.extend(needs::missing(spec, &root).into_iter().map(|what| (spec.id.clone(), what)));
+    }
+    missing
 }
 
 async fn serve(mut config: Config, from: config::Sources) -> ExitCode {

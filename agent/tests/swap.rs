@@ -16,6 +16,8 @@ mod children;
 mod fuse;
 #[path = "swap/lab.rs"]
 mod lab;
+#[path = "swap/methods.rs"]
+mod methods;
 #[path = "common/patience.rs"]
 mod patience;
 #[path = "swap/propagation.rs"]
@@ -35,8 +37,15 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     lab::enter_own_namespace();
-    let groups =
-        [block::TESTS, children::TESTS, fuse::TESTS, propagation::TESTS, table::TESTS, without_a_gap::TESTS];
+    let groups = [
+        block::TESTS,
+        children::TESTS,
+        fuse::TESTS,
+        methods::TESTS,
+        propagation::TESTS,
+        table::TESTS,
+        without_a_gap::TESTS,
+    ];
     let trials = groups.concat().into_iter().map(|(name, test)| Trial::test(name, move || run(test)));
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

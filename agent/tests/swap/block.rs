@@ -18,13 +18,13 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// A loop device with an ext4, which gives up at the first error.
-struct Device {
-    path: String,
-    uuid: String,
+pub(crate) struct Device {
+    pub(crate) path: String,
+    pub(crate) uuid: String,
 }
 
 impl Device {
-    fn new(lab: &Lab, name: &str) -> Self {
+    pub(crate) fn new(lab: &Lab, name: &str) -> Self {
         let image: PathBuf = lab.directory.join(name);
         File::create(&image).unwrap().set_len(8 << 20).unwrap();
         run(&["mkfs.ext4", "-q", "-e", "remount-ro", text(&image)]);
@@ -33,7 +33,7 @@ impl Device {
         Self { path, uuid }
     }
 
-    fn break_file_system(&self) {
+    pub(crate) fn break_file_system(&self) {
         let name = Path::new(&self.path).file_name().unwrap().to_str().unwrap();
         std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "x").unwrap();
     }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::discovery::Presence;
+use crate::engine::causes::Below;
 use crate::engine::settling::Settled;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output};
@@ -18,7 +19,7 @@ use crate::path::BytePath;
 use crate::remediation::budget::{Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, class_of, is_repairable, plan, server_of};
-use crate::remediation::{Outcome, Plan, Refusal};
+use crate::remediation::{Action, Outcome, Plan, Refusal};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
 use crate::verdict::{HealthState, Reason, Verdict};
@@ -165,7 +166,12 @@ impl Volume {
         is_new
     }
 
-    fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
+    fn make_plan(
+        &self,
+        (id, reason): (PlanId, Reason),
+        below: &Below,
+        stage_root: &BytePath,
+    ) -> Option<Plan> {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
@@ -176,6 +182,8 @@ impl Volume {
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),
+            daemon: shown.and_then(|shown| below.daemon(shown.superblock)),
+            unit_was_tried: self.unit_was_tried,
         };
         plan(id, &patient, stage_root)
     }
@@ -195,8 +203,12 @@ impl Volume {
         spec.identity.clone()
     }
 
-    fn end_plan(&mut self, report: &PlanReport, old: Option<SuperblockId>, now: Monotonic) -> Option<Event> {
+    fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
         self.plan = None;
+        // Whatever comes next goes another way, until something has helped.
+        let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
+        self.unit_was_tried =
+            !report.outcome.is_success() && (self.unit_was_tried || plan.actions.iter().any(restarts));
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
         if !report.outcome.is_success() {
@@ -205,7 +217,7 @@ impl Volume {
         }
         self.last_outcome = None;
         self.evidence.forget_looks(now);
-        let shows_old = self.own_mount().map(|shown| shown.superblock) == old;
+        let shows_old = self.own_mount().map(|shown| shown.superblock) == plan.old;
         self.hold_until = shows_old.then_some(now + TABLE_PATIENCE);
         None
     }
@@ -224,7 +236,8 @@ impl Engine {
                 outputs.extend(volume.apply(Event::BudgetSpent, message, now).map(Output::Transition));
             }
             Repairs::Now(reason) if volume.watch.mode == Mode::DryRun => {
-                volume.due_plan = volume.make_plan(self.next_plan, reason, &self.policy.stage_root);
+                volume.due_plan =
+                    volume.make_plan((self.next_plan, reason), &self.below, &self.policy.stage_root);
                 if !core::mem::replace(&mut volume.told_plan, true) {
                     outputs.extend(volume.due_plan.clone().map(Output::WouldExecute));
                 }
@@ -261,7 +274,8 @@ impl Engine {
 
     fn start_repair(&mut self, id: &VolumeId, reason: Reason, now: Monotonic, outputs: &mut Vec<Output>) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        let Some(plan) = volume.make_plan(self.next_plan, reason, &self.policy.stage_root) else { return };
+        let stage_root = &self.policy.stage_root;
+        let Some(plan) = volume.make_plan((self.next_plan, reason), &self.below, stage_root) else { return };
         self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
         volume.plan = Some(plan.id);
         volume.budget.start(now);
@@ -288,7 +302,7 @@ impl Engine {
         self.touched.append(&mut self.wanting);
         self.settling_due = true;
         let Some(settled) = running.settles else {
-            self.repair_finished(&id, (report, running.plan.old), now, outputs);
+            self.repair_finished((report, &running.plan), now, outputs);
             return;
         };
         if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.plan == Some(report.id)) {
@@ -301,18 +315,17 @@ impl Engine {
 
     fn repair_finished(
         &mut self,
-        id: &VolumeId,
-        (report, old): (&PlanReport, Option<SuperblockId>),
+        (report, plan): (&PlanReport, &Plan),
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
-        let thresholds = &self.policy.thresholds;
+        let (id, thresholds) = (&plan.volume, &self.policy.thresholds);
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
             return;
         };
         let flaps = volume.flaps(thresholds, now);
         volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
-        if let Some(event) = volume.end_plan(report, old, now) {
+        if let Some(event) = volume.end_plan(report, plan, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));
         }

@@ -20,19 +20,8 @@ fn spec(fstype: &str, source: &str) -> VolumeSpec {
 
 const OLD: SuperblockId = SuperblockId { major: 0, minor: 7 };
 
-fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
-    let patient = Patient {
-        spec,
-        reason: Reason::Stale,
-        old,
-        fstype: None,
-        source: None,
-        identity: Identity::default(),
-    };
-    let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
-    assert_eq!(plan.stage, BytePath::from("/stage/12"));
-    assert_eq!(plan.undo, [Action::Unstage]);
-    let name = |action: &Action| match action {
+fn name(action: &Action) -> &'static str {
+    match action {
         Action::Stage { .. } => "stage",
         Action::CheckStaged { .. } => "check",
         Action::UnmountOld => "unmount",
@@ -41,10 +30,29 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
             "swap"
         }
         Action::RunInPlace { .. } => "run",
+        Action::AbortConnection { is_proven: true, .. } => "abort",
+        Action::AbortConnection { is_proven: false, .. } => "abort if stuck",
+        Action::RestartUnit { .. } => "restart",
         Action::Verify { .. } => "verify",
         Action::DetachTop => "detach",
         Action::Unstage => "unstage",
+    }
+}
+
+fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
+    let patient = Patient {
+        spec,
+        reason: Reason::Stale,
+        old,
+        fstype: None,
+        source: None,
+        identity: Identity::default(),
+        daemon: None,
+        unit_was_tried: false,
     };
+    let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
+    assert_eq!(plan.stage, BytePath::from("/stage/12"));
+    assert_eq!(plan.undo, [Action::Unstage]);
     plan.actions.iter().map(name).collect()
 }
 
@@ -73,6 +81,8 @@ fn a_helper_gets_the_configured_time_and_the_rest_its_own() {
             fstype: None,
             source: None,
             identity: Identity::default(),
+            daemon: None,
+            unit_was_tried: false,
         };
         let plan = plan(PlanId(1), &patient, &"/stage".into()).unwrap();
         let limits: Vec<u64> = plan.actions.iter().map(|action| plan.limit(action).as_secs()).collect();
@@ -97,6 +107,8 @@ fn the_staged_mount_must_be_what_the_specification_says() {
             fstype: None,
             source: Some(b"seen:/b"),
             identity: Identity::default(),
+            daemon: None,
+            unit_was_tried: false,
         };
         let mut actions = plan(PlanId(1), &patient, &"/stage".into()).unwrap().actions.into_iter();
         actions.find_map(|action| match action {
@@ -123,6 +135,77 @@ fn a_command_works_aside_or_in_place() {
 }
 
 #[test]
+fn fstab_is_swapped_and_a_unit_is_restarted_in_place() {
+    let mut spec = spec("nfs4", "filer:/a");
+    spec.repair.method = Method::Fstab;
+    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+    (spec.source, spec.fstype) = (None, None);
+    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "unstage"]);
+    spec.repair.method = Method::Systemd("v.mount".into());
+    assert_eq!(names(&spec, Some(OLD)), ["restart", "verify"]);
+}
+
+/// What is done for a sick FUSE volume, by how it is repaired and what is known of its daemon.
+fn below(spec: &VolumeSpec, reason: Reason, unit: Option<&str>, tried: bool) -> Vec<&'static str> {
+    let daemon = Daemon { pid: 70, comm: "sshfs".into(), unit: unit.map(String::from) };
+    let patient = Patient {
+        spec,
+        reason,
+        old: Some(OLD),
+        fstype: Some("fuse.sshfs"),
+        source: None,
+        identity: Identity::default(),
+        daemon: Some(&daemon),
+        unit_was_tried: tried,
+    };
+    let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
+    for action in &plan.actions {
+        match action {
+            Action::AbortConnection { daemon, .. } => assert_eq!(*daemon, Some(70)),
+            Action::RestartUnit { daemon, .. } => {
+                assert_eq!(daemon.is_none(), matches!(spec.repair.method, Method::Systemd(_)));
+            }
+            _ => {}
+        }
+    }
+    plan.actions.iter().map(name).collect()
+}
+
+#[test]
+fn a_hung_connection_is_ended_when_a_fresh_mount_answers_and_before_the_old_one_leaves_the_table() {
+    let mut spec = spec("fuse.sshfs", "host:");
+    let staged = ["stage", "check", "swap", "verify", "unstage"];
+    let aborted = ["stage", "check", "abort", "swap", "verify", "unstage"];
+    assert_eq!(below(&spec, Reason::Hung, None, false), aborted);
+    for reason in [Reason::Disconnected, Reason::IoError, Reason::Stale, Reason::HostDown] {
+        assert_eq!(below(&spec, reason, None, false), staged, "{reason:?}");
+    }
+    spec.repair.method = Method::Command(vec!["/fix".into(), "{target}".into()]);
+    assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), aborted);
+    spec.repair.method = Method::Command(vec!["/fix".into(), "{mountpoint}".into()]);
+    assert_eq!(below(&spec, Reason::Hung, None, false), ["abort if stuck", "run", "verify"]);
+    spec.repair.method = Method::Systemd("v.mount".into());
+    assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), ["abort if stuck", "restart", "verify"]);
+    spec.repair.heal_below = false;
+    assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), ["restart", "verify"]);
+    spec.repair.method = Method::Mount;
+    assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), staged);
+}
+
+#[test]
+fn the_unit_of_a_daemon_is_restarted_once_before_a_new_mount() {
+    let spec = spec("fuse.sshfs", "host:");
+    let unit = Some("a.service");
+    assert_eq!(below(&spec, Reason::Disconnected, unit, false), ["restart", "verify"]);
+    let proven = ["stage", "check", "abort", "unstage", "restart", "verify"];
+    assert_eq!(below(&spec, Reason::Hung, unit, false), proven);
+    let staged = ["stage", "check", "swap", "verify", "unstage"];
+    assert_eq!(below(&spec, Reason::Disconnected, unit, true), staged);
+    // A daemon that answers with an error is not restarted: what it asks may be at fault.
+    assert_eq!(below(&spec, Reason::IoError, unit, false), staged);
+}
+
+#[test]
 fn what_the_specification_does_not_say_is_not_guessed() {
     let mut bare = spec("nfs4", "filer:/a");
     bare.source = None;
@@ -134,6 +217,8 @@ fn what_the_specification_does_not_say_is_not_guessed() {
         fstype: Some("nfs4"),
         source: Some(b"filer:/a"),
         identity: Identity::default(),
+        daemon: None,
+        unit_was_tried: false,
     };
     assert_eq!(plan(PlanId(1), &patient, &"/stage".into()), None);
     assert_eq!(patient.class(), FsClass::Network);
