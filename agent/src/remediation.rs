@@ -191,6 +191,18 @@ fn settle(ending: Result<Ending, ChildError>) -> Step {
     }
 }
 
+/// What children read of the node: its fstab, a file of variables, what systemd says. For the fuzz targets.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn read_node_files(input: &[u8]) {
+    if let Ok(entry) = fstab::find(input, &[&BytePath::from("/v")]) {
+        assert!(!entry.fstype.is_empty() && entry.options.iter().all(|option| !option.is_empty()));
+    }
+    if let Ok(variables) = environment::parse(input) {
+        assert!(variables.iter().all(|(name, _)| !name.is_empty()));
+    }
+    let _ = restart::Asked::parse(&String::from_utf8_lossy(input));
+}
+
 /// What is known of a plan while it runs.
 struct Course {
     begun: Monotonic,

@@ -5,16 +5,20 @@
 //! the one superblock that the plan is about, which must still be on top at the mount point, and only where the daemon
 //! is at fault.
 
+use std::os::fd::AsFd;
+
 use agent_core::remediation::{Outcome, Refusal};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::scene::{Scene, Stop, say};
 use super::wire::Step;
 use crate::sys::fuse_control::Connection;
 use crate::sys::mount_table::Proc;
 
-/// Between two looks at the daemon: what waits for a disk in one of them may not in the other.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(300);
+/// Between two looks at the daemon, in milliseconds: what waits for a disk in one of them may not in the other.
+const PAUSE: u16 = 300;
 
 pub(super) fn abort(scene: &Scene, daemon: Option<u32>, is_proven: bool) -> Result<Step, Stop> {
     let place = &scene.mountpoint;
@@ -70,7 +74,7 @@ fn fault_of(proc: &Proc, daemon: Option<u32>) -> Result<String, String> {
     if matches!(first, State::Works) {
         return Err(format!("process {pid}, which serves it, runs or waits for something itself"));
     }
-    std::thread::sleep(PAUSE);
+    wait_for_end(pid);
     match (first, state_of(proc, pid)) {
         (State::Gone, State::Gone) => Ok(format!("process {pid}, which served it, is gone")),
         (State::Stopped | State::InKernel, State::Stopped) => {
@@ -81,6 +85,14 @@ fn fault_of(proc: &Proc, daemon: Option<u32>) -> Result<String, String> {
         }
         _ => Err(format!("process {pid}, which serves it, has just changed")),
     }
+}
+
+/// Waits for the end of a process, for a moment.
+fn wait_for_end(pid: u32) {
+    let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let Some(Ok(end)) = id.map(|id| pidfd_open(id, PidfdFlags::empty())) else { return };
+    // A signal only shortens the moment.
+    let _ = poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::from(PAUSE));
 }
 
 /// What a process does, by all of its threads.

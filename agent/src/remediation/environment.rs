@@ -84,7 +84,7 @@ pub(super) fn defect(path: &BytePath, metadata: &Metadata) -> Option<String> {
 
 /// `NAME=VALUE` a line; empty lines and those that begin with `#` are left out. A value is taken as it stands, but
 /// for one pair of quotes around it; nothing in it is replaced. The error is the number of the line.
-fn parse(text: &[u8]) -> Result<Variables, usize> {
+pub(super) fn parse(text: &[u8]) -> Result<Variables, usize> {
     let mut variables = Variables::new();
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();

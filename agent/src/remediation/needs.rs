@@ -66,7 +66,8 @@ fn unit_defect(unit: &str, root: &Path) -> Option<String> {
         let suffix = rest.rsplit_once('.').map(|(_, suffix)| suffix)?;
         Some(format!("{name}@.{suffix}"))
     });
-    let is_there = |name: &str| UNIT_FOLDERS.iter().any(|folder| root.join(folder).join(name).exists());
+    let has = |folder: &str, name: &str| root.join(folder).join(name).symlink_metadata().is_ok();
+    let is_there = |name: &str| UNIT_FOLDERS.iter().any(|folder| has(folder, name));
     let is_known = is_there(unit) || template.as_deref().is_some_and(is_there);
     (!is_known).then(|| {
         format!(

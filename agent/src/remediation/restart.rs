@@ -31,7 +31,7 @@ pub(super) fn restart(scene: &Scene, unit: &str, daemon: Option<u32>) -> Result<
 
 /// What systemd says of a unit.
 #[derive(PartialEq, Eq, Debug, Default)]
-struct Asked {
+pub(super) struct Asked {
     load_state: String,
     main_process: u32,
     place: String,
@@ -47,7 +47,7 @@ fn ask(unit: &str) -> Result<Asked, Stop> {
 }
 
 impl Asked {
-    fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let value = |name: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once('='));
             lines.find(|(found, _)| *found == name).map_or("", |(_, value)| value.trim())

@@ -116,8 +116,11 @@ impl Budget {
             }
             // Somebody else was at work: no failure of the method. Look again first.
             Outcome::Refused(Refusal::TableChanged | Refusal::NotAMountPoint) => pace.thresholds.backoff,
-            // The next attempt goes another way.
-            Outcome::Refused(Refusal::OtherUnit) => pace.thresholds.backoff,
+            // Nor was anything done here, and the next attempt goes another way.
+            Outcome::Refused(Refusal::OtherUnit) => {
+                self.attempts.pop();
+                pace.thresholds.backoff
+            }
             Outcome::Changed
             | Outcome::AlreadySo
             | Outcome::Refused(Refusal::StagedSick | Refusal::NotPrepared)

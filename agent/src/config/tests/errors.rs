@@ -109,7 +109,10 @@ const WRONG_VOLUMES: [(&str, &str); 44] = [
     ("identity = 3", "found 3; expected a section [identity]"),
     ("options = [\"ro\"]\nwrite_probe = true", "but the options say \"ro\""),
     ("[volume.repair]\nmax_attempts = 1001", "found 1001; expected a whole number from 1 to 1000"),
-    ("[volume.repair]\nmethod = \"mout\"", "expected one of \"mount\", \"command\"; write \"mount\""),
+    (
+        "[volume.repair]\nmethod = \"mout\"",
+        "expected one of \"mount\", \"fstab\", \"systemd\", \"command\"; write \"mount\"",
+    ),
     ("[volume.repair]\nmethod = \"command\"", "volume[0].repair.command: missing"),
     ("[volume.repair]\ncommand = [\"/x\", \"{target}\"]", "which only method = \"command\" uses"),
     ("[volume.repair]\ncomand = []", "volume[0].repair.comand: unknown key, did you mean \"command\"?"),

@@ -47,13 +47,16 @@ pub(super) struct NewHolder {
 #[derive(Debug)]
 pub(super) struct Holders {
     proc: PathBuf,
+    /// The unit of this process: restarting it is nobody's way to restart a daemon that a repair has started.
+    own_unit: Option<String>,
     holders: BTreeMap<i32, Holder>,
     new: Vec<NewHolder>,
 }
 
 impl Holders {
     pub(super) fn new(proc: PathBuf) -> Self {
-        Self { proc, holders: BTreeMap::new(), new: Vec::new() }
+        let own_unit = unit(&proc.join("self"));
+        Self { proc, own_unit, holders: BTreeMap::new(), new: Vec::new() }
     }
 
     /// Forgets all.
@@ -86,7 +89,8 @@ impl Holders {
         let end = pidfd_open(Pid::from_raw(id)?, PidfdFlags::empty()).ok()?;
         let process = self.proc.join(id.to_string());
         let serves = serves(&process)?;
-        Some(Holder { end: Arc::new(end), serves, unit: unit(&process) })
+        let unit = unit(&process).filter(|unit| self.own_unit.as_ref() != Some(unit));
+        Some(Holder { end: Arc::new(end), serves, unit })
     }
 
     /// Those that came since the last call.
