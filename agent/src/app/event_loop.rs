@@ -39,6 +39,8 @@ use crate::sensor::{SensorEvent, SourceName};
 use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
 
+mod pins;
+
 /// Reads the configuration again, from the same places.
 pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
 
@@ -128,11 +130,12 @@ impl EventLoop {
             sources,
             probes,
             pool,
-            plantings,
+            mut plantings,
             pin_file,
             executor,
             reload,
         } = parts;
+        let are_dropped = plantings.configure(&policy);
         let stage_root = policy.stage_root.clone();
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
@@ -165,8 +168,10 @@ impl EventLoop {
             changes: Changes::none(),
         };
         this.carry_out(outputs);
-        let pins = this.plantings.pins().clone();
-        this.feed(Input::Pins(pins));
+        if are_dropped {
+            this.keep_pins(None);
+        }
+        this.feed(Input::Pins(this.plantings.sentinels()));
         this.publish();
         this
     }
@@ -235,11 +240,12 @@ impl EventLoop {
             }
             Event::Command(Command::Acknowledge { volume, by, done }) => self.acknowledge(volume, by, done),
             Event::Command(Command::PlantSentinel { volume, wish, done }) => {
-                self.plantings.ask(volume.clone(), wish, done);
-                self.feed(Input::Errand(volume));
+                if self.plantings.ask(volume.clone(), &wish, done) {
+                    self.feed(Input::Errand(volume));
+                }
             }
             Event::Planting(plantings::News::Ended(ended)) => self.take_planted(*ended),
-            Event::Planting(plantings::News::Gone(superblock)) => self.plantings.gone(superblock),
+            Event::Planting(plantings::News::Gone(order)) => self.feed(Input::ProbeReturned(order)),
             Event::Deadline => self.feed(Input::Deadline),
             Event::Reload => self.read_configuration(),
             Event::Configuration(read) => self.take_configuration(*read),
@@ -394,26 +400,6 @@ impl EventLoop {
         self.pool.start(order);
     }
 
-    /// A sentinel is in place, or is not. What is pinned counts at once, and is written beside the loop.
-    fn take_planted(&mut self, ended: plantings::Ended) {
-        let is_named = self.engine.volume(ended.volume()).is_some_and(|status| status.expected);
-        let volume = ended.volume().clone();
-        let (order, is_new) = self.plantings.finish(ended, is_named);
-        if is_new {
-            info!(volume = %volume, "A sentinel is pinned");
-            let pins = self.plantings.pins().clone();
-            let (file, store, kept) = (self.pin_file.clone(), Arc::clone(&self.store), pins.clone());
-            tokio::spawn(async move {
-                if let Err(error) = file.write(kept).await {
-                    store.count_failure();
-                    warn!(error = %chain(&error), "A pinned sentinel could not be written, continuing from memory");
-                }
-            });
-            self.feed(Input::Pins(pins));
-        }
-        self.feed(Input::ProbeReturned(order));
-    }
-
     fn execute(&mut self, plan: Plan) {
         events::log_plan_started(&plan);
         let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
@@ -465,7 +451,12 @@ impl EventLoop {
                 info!("Configuration was read again; [agent] and [kernel] take effect at the next start");
                 let stage_root = self.stage_root.clone();
                 self.facts.check_deadline = super::check_deadline(&config.policy);
-                self.feed(Input::Policy(super::permitted(Policy { stage_root, ..config.policy })));
+                let policy = super::permitted(Policy { stage_root, ..config.policy });
+                if self.plantings.configure(&policy) {
+                    self.keep_pins(None);
+                }
+                self.feed(Input::Pins(self.plantings.sentinels()));
+                self.feed(Input::Policy(policy));
             }
             Err(errors) => warn!(%errors, "The new configuration is wrong, continuing with the old one"),
         }
@@ -493,7 +484,7 @@ impl EventLoop {
     fn publish(&mut self) {
         let begun = clock::now();
         let probes = self.pool.stats();
-        self.facts.take_probes(probes);
+        self.facts.take_probes(&probes);
         self.facts.persist_errors = self.store.failures();
         self.facts.take_stuck_helpers(self.executor.stuck());
         let volumes = self.engine.volumes();

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use agent_core::hash::hash;
 use agent_core::id::VolumeId;
 use agent_core::memory::Memory;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::journal::{StoreError, check_owner, read_bounded, set_aside};
@@ -121,11 +122,7 @@ impl Shelf {
 
     /// Takes a file that says nothing out of the way.
     fn put_away(&mut self, path: &Path, name: String) -> StoreError {
-        let removed = set_aside(path).and_then(|kept| match fs::remove_file(path) {
-            Ok(()) => Ok(kept),
-            Err(source) => Err(StoreError::Io { operation: "remove", path: path.to_path_buf(), source }),
-        });
-        match removed {
+        match put_away(path) {
             Ok(kept) => StoreError::BadFile { path: path.to_path_buf(), kept },
             Err(defect) => {
                 self.left_alone.insert(name);
@@ -156,11 +153,6 @@ impl Shelf {
     }
 
     fn write(&self, path: &Path, name: &str, memory: &Memory) -> Result<(), StoreError> {
-        let new = path.with_extension(UNFINISHED);
-        let failed = |operation, path: &Path| {
-            let path = path.to_path_buf();
-            move |source| StoreError::Io { operation, path, source }
-        };
         // It may have been taken away, or could not be made at the start.
         self.make_directory()?;
         let other = self.other.get(name).cloned().unwrap_or_default();
@@ -168,36 +160,67 @@ impl Shelf {
         // Plain data: it always has a JSON form.
         let mut text = serde_json::to_string_pretty(&file).unwrap_or_default();
         text.push('\n');
-        let mut handle = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&new)
-            .map_err(failed("create", &new))?;
-        let written = handle.write_all(text.as_bytes()).and_then(|()| handle.sync_all());
-        if let Err(source) = written {
-            // On a full disk it would take the room that the next attempt needs.
-            let _ = fs::remove_file(&new);
-            return Err(failed("write", &new)(source));
-        }
-        fs::rename(&new, path).map_err(failed("replace", path))
+        replace(path, text.as_bytes())
     }
 
     /// Makes sure that new names are on disk.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        let synced = Handle::open(&self.dir).and_then(|dir| dir.sync_all());
-        synced.map_err(|source| StoreError::Io { operation: "sync", path: self.dir.clone(), source })
+        sync_directory(&self.dir)
     }
+}
+
+/// Makes sure that new names in a directory are on disk.
+pub(super) fn sync_directory(dir: &Path) -> Result<(), StoreError> {
+    let synced = Handle::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| StoreError::Io { operation: "sync", path: dir.to_path_buf(), source })
+}
+
+/// Replaces a file in one step. It is sure to be on disk when its directory was synced.
+pub(super) fn replace(path: &Path, text: &[u8]) -> Result<(), StoreError> {
+    let new = path.with_extension(UNFINISHED);
+    let failed = |operation, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| StoreError::Io { operation, path, source }
+    };
+    let mut handle = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&new)
+        .map_err(failed("create", &new))?;
+    let written = handle.write_all(text).and_then(|()| handle.sync_all());
+    if let Err(source) = written {
+        // On a full disk it would take the room that the next attempt needs.
+        let _ = fs::remove_file(&new);
+        return Err(failed("write", &new)(source));
+    }
+    fs::rename(&new, path).map_err(failed("replace", path))
+}
+
+/// Takes a file that says nothing out of the way, and tells where it is now.
+pub(super) fn put_away(path: &Path) -> Result<PathBuf, StoreError> {
+    let kept = set_aside(path)?;
+    fs::remove_file(path).map_err(|source| StoreError::Io {
+        operation: "remove",
+        path: path.to_path_buf(),
+        source,
+    })?;
+    Ok(kept)
 }
 
 /// A file, or the version of a newer agent, or nothing that can be understood.
 pub(crate) fn parse(bytes: &[u8]) -> Result<File, Option<String>> {
+    parse_kind(bytes, KIND)
+}
+
+/// The same for a file of any kind. Version and kind are looked at first: the shape of a newer one is not ours to judge.
+pub(super) fn parse_kind<T: DeserializeOwned>(bytes: &[u8], wanted: &str) -> Result<T, Option<String>> {
     let value: Value = serde_json::from_slice(bytes).map_err(|_| None)?;
     let word = |key| value.get(key).and_then(Value::as_str);
     match (word("apiVersion"), word("kind")) {
-        (Some(API_VERSION), Some(KIND)) => serde_json::from_value(value).map_err(|_| None),
+        (Some(API_VERSION), Some(kind)) if kind == wanted => serde_json::from_value(value).map_err(|_| None),
         (Some(version), Some(_)) if version != API_VERSION && version.starts_with("mountie/") => {
             Err(Some(version.to_owned()))
         }
