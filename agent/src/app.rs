@@ -14,7 +14,7 @@ use agent_core::volume::Mode;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, MountNamespace};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::http::{self, Api, listen};
@@ -77,10 +77,13 @@ pub(crate) async fn run(config: Config, from: config::Sources) -> ExitCode {
 /// What stands in the way of repairs on this node, by volume. Reads files of the watched node: for commands, never for
 /// the agent.
 fn missing(config: &Config) -> Vec<(VolumeId, String)> {
-    let root = needs::root_of(config.agent.mount_namespace.as_path());
+    let root = match &config.agent.mount_namespace {
+        MountNamespace::Own => Some(PathBuf::from("/")),
+        MountNamespace::Path(file) => needs::root_of(file),
+    };
     let mut missing = Vec::new();
     for spec in &config.policy.volumes {
-        missing.extend(needs::missing(spec, &root).into_iter().map(|what| (spec.id.clone(), what)));
+        missing.extend(needs::missing(spec, root.as_deref()).into_iter().map(|what| (spec.id.clone(), what)));
     }
     missing
 }

@@ -172,10 +172,10 @@ pub enum Refusal {
     MountLimit,
     /// An earlier helper for this volume was killed and has not ended: another would wait beside it.
     HelperStuck,
-    /// The unit is not there, or is not the one that serves this file system.
+    /// The unit in which the daemon runs is not what serves this file system.
     OtherUnit,
-    /// What the helper needs is missing, or others could have written or read it: `/etc/fstab` has no entry, the
-    /// file of variables is not root's alone.
+    /// What the helper needs is missing, or others could have written or read it: `/etc/fstab` has no entry, systemd
+    /// does not know the unit, the file of variables is not root's alone.
     NotPrepared,
 }
 

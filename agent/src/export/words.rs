@@ -230,7 +230,7 @@ const fn refusal_sentence(refusal: Refusal) -> &'static str {
             "refused: an earlier helper hangs in the kernel and cannot be ended, another would hang beside it; look at what it waits for, or reboot"
         }
         Refusal::OtherUnit => {
-            "refused: the unit is not there, or is not what serves this file system; write unit = in [volume.repair], or another method"
+            "refused: the unit in which the daemon runs is not what serves this file system; the next attempt makes a mount of its own"
         }
         Refusal::NotPrepared => {
             "refused: what the helper needs is not there, or not safe to use; `mountie check-config` says what"

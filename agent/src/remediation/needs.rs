@@ -1,5 +1,5 @@
-//! What the methods of repair need of this node, looked at before anything is repaired: by `check-config`, `doctor`,
-//! and an agent at its start. Nothing here is for the agent's own loop: it reads files and may wait.
+//! What the methods of repair need of this node, looked at before anything is repaired, by `check-config` and `doctor`.
+//! Nothing here is for the agent itself: it reads files and may wait.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,14 @@ use super::fstab;
 /// Where systemd says that it runs (`sd_booted`, systemd).
 const BOOTED: &str = "run/systemd/system";
 /// Where units are installed, generated and made at run time (systemd.unit(5)).
-const UNIT_FOLDERS: [&str; 8] = [
+const UNIT_FOLDERS: [&str; 13] = [
+    "etc/systemd/system.control",
+    "run/systemd/system.control",
+    "run/systemd/transient",
     "etc/systemd/system",
+    "etc/systemd/system.attached",
     "run/systemd/system",
+    "run/systemd/system.attached",
     "run/systemd/generator",
     "run/systemd/generator.early",
     "run/systemd/generator.late",
@@ -24,24 +29,25 @@ const UNIT_FOLDERS: [&str; 8] = [
     "lib/systemd/system",
 ];
 
-/// The root directory of the watched namespace, as far as it can be reached without entering it.
+/// The root directory of the mount namespace behind a file. `None` where it cannot be reached without entering the
+/// namespace: the file is of no process.
 #[must_use]
-pub fn root_of(namespace: &Path) -> PathBuf {
-    let text = namespace.to_string_lossy();
-    text.strip_suffix("/ns/mnt")
-        .map_or_else(|| PathBuf::from("/"), |process| PathBuf::from(process).join("root"))
+pub fn root_of(namespace: &Path) -> Option<PathBuf> {
+    let process = namespace.to_str()?.strip_suffix("/ns/mnt").filter(|process| !process.is_empty())?;
+    Some(Path::new(process).join("root"))
 }
 
-/// What stands in the way of repairing this volume, one sentence each. `root`: see [`root_of`].
+/// What stands in the way of repairing this volume, one sentence each. `root`: see [`root_of`]; without it nothing is
+/// said of what lies there.
 #[must_use]
-pub fn missing(spec: &VolumeSpec, root: &Path) -> Vec<String> {
+pub fn missing(spec: &VolumeSpec, root: Option<&Path>) -> Vec<String> {
     if !matches!(spec.watch.mode, Mode::Act | Mode::DryRun) {
         return Vec::new();
     }
-    let method = match &spec.repair.method {
-        Method::Fstab => fstab_defect(&spec.mountpoint, root),
-        Method::Systemd(unit) => unit_defect(unit, root),
-        Method::Mount | Method::Command(_) => None,
+    let method = match (&spec.repair.method, root) {
+        (Method::Fstab, Some(root)) => fstab_defect(&spec.mountpoint, root),
+        (Method::Systemd(unit), Some(root)) => unit_defect(unit, root),
+        (Method::Fstab | Method::Systemd(_), None) | (Method::Mount | Method::Command(_), _) => None,
     };
     let file = spec.repair.environment_file.as_ref().and_then(file_defect);
     method.into_iter().chain(file).collect()
@@ -106,14 +112,16 @@ mod tests {
 
     #[test]
     fn the_root_of_a_namespace_is_its_processes() {
-        assert_eq!(root_of(Path::new("/proc/1/ns/mnt")), Path::new("/proc/1/root"));
-        assert_eq!(root_of(Path::new("self")), Path::new("/"));
+        let of = |path: &str| root_of(Path::new(path));
+        assert_eq!(of("/proc/1/ns/mnt"), Some("/proc/1/root".into()));
+        assert_eq!(of("/host/proc/7/ns/mnt"), Some("/host/proc/7/root".into()));
+        assert_eq!(["/run/namespaces/pod", "/ns/mnt", "/proc/1/ns/pid"].map(of), [None, None, None]);
     }
 
     #[test]
     fn a_mount_point_without_an_entry_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let told = || missing(&spec(Method::Fstab), root.path()).join("; ");
+        let told = || missing(&spec(Method::Fstab), Some(root.path())).join("; ");
         assert!(told().contains("fstab cannot be read"), "{}", told());
         std::fs::create_dir(root.path().join("etc")).unwrap();
         std::fs::write(root.path().join("etc/fstab"), "UUID=1 /mnt/w ext4\n").unwrap();
@@ -125,7 +133,8 @@ mod tests {
     #[test]
     fn a_unit_must_be_there_and_systemd_too() {
         let root = tempfile::tempdir().unwrap();
-        let told = |unit: &str| missing(&spec(Method::Systemd(unit.to_owned())), root.path()).join("; ");
+        let told =
+            |unit: &str| missing(&spec(Method::Systemd(unit.to_owned())), Some(root.path())).join("; ");
         assert!(told("mnt-v.mount").contains("does not run here"));
         std::fs::create_dir_all(root.path().join(BOOTED)).unwrap();
         assert!(told("mnt-v.mount").contains("there is no unit mnt-v.mount"));
@@ -142,8 +151,9 @@ mod tests {
         let mut spec = spec(Method::Fstab);
         spec.watch.mode = Mode::Observe;
         spec.repair.environment_file = Some("/nonexistent/env".into());
-        assert_eq!(missing(&spec, Path::new("/nonexistent")), Vec::<String>::new());
+        let nowhere = Some(Path::new("/nonexistent"));
+        assert_eq!(missing(&spec, nowhere), Vec::<String>::new());
         spec.watch.mode = Mode::DryRun;
-        assert_eq!(missing(&spec, Path::new("/nonexistent")).len(), 2);
+        assert_eq!((missing(&spec, nowhere).len(), missing(&spec, None).len()), (2, 1));
     }
 }

@@ -18,7 +18,7 @@ const PROPERTIES: &str = "--property=LoadState,ExecMainPID,Where";
 
 pub(super) fn restart(scene: &Scene, unit: &str, daemon: Option<u32>) -> Result<Step, Stop> {
     if !is_name(unit) {
-        return Err(Stop::Refused(Refusal::OtherUnit, format!("{unit} is no name of a unit that mounts")));
+        return Err(Stop::Refused(refusal(daemon), format!("{unit} is no name of a unit that mounts")));
     }
     let asked = ask(unit)?;
     asked.check(unit, daemon, &scene.mountpoint.to_string())?;
@@ -64,7 +64,7 @@ impl Asked {
     ///
     /// systemd: ExecMainPID and Where, org.freedesktop.systemd1(5).
     fn check(&self, unit: &str, daemon: Option<u32>, mountpoint: &str) -> Result<(), Stop> {
-        let refuse = |why: String| Err(Stop::Refused(Refusal::OtherUnit, why));
+        let refuse = |why: String| Err(Stop::Refused(refusal(daemon), why));
         if self.load_state != "loaded" {
             let state = if self.load_state.is_empty() { "unknown" } else { &self.load_state };
             return refuse(format!("systemd has no unit {unit} to restart (it is {state})"));
@@ -76,6 +76,11 @@ impl Asked {
         }
         refuse(format!("process {pid} serves {mountpoint} and runs in {unit}, but is not what {unit} starts"))
     }
+}
+
+/// A unit that was only found is left for another way; one that the operator named is all there is.
+const fn refusal(daemon: Option<u32>) -> Refusal {
+    if daemon.is_some() { Refusal::OtherUnit } else { Refusal::NotPrepared }
 }
 
 fn systemctl(words: &[&str]) -> Invocation {
@@ -91,7 +96,7 @@ mod tests {
     fn refusal(text: &str, unit: &str, daemon: Option<u32>) -> Option<String> {
         match Asked::parse(text).check(unit, daemon, "/mnt/a") {
             Ok(()) => None,
-            Err(Stop::Refused(Refusal::OtherUnit, why)) => Some(why),
+            Err(Stop::Refused(found, why)) if found == super::refusal(daemon) => Some(why),
             Err(stop) => Some(format!("{stop:?}")),
         }
     }

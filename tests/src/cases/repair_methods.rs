@@ -14,9 +14,9 @@ use integration_tests::harness::bench::{Bench, in_memory};
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
-use integration_tests::harness::mnt_ns::{mounts_below, only_mount_at};
+use integration_tests::harness::mnt_ns::{bind, mounts_below, only_mount_at};
 use integration_tests::harness::needs::Need;
-use integration_tests::harness::process::{self, Background, run};
+use integration_tests::harness::process::{self, Background};
 use integration_tests::harness::wait::{is_there, wait_for, wait_for_some};
 use nix::sys::signal::Signal;
 
@@ -48,7 +48,7 @@ const SENTINEL: &str = "models-7f3a";
 /// Covers `/etc/fstab` with this text.
 fn write_fstab(bench: &Bench, text: &str) -> Result<PathBuf> {
     let file = bench.write("fstab", text.as_bytes())?;
-    run("mount", &["--bind".as_ref(), file.as_os_str(), "/etc/fstab".as_ref()])?;
+    bind(&file, Path::new("/etc/fstab"))?;
     Ok(file)
 }
 

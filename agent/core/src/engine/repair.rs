@@ -206,10 +206,11 @@ impl Volume {
 
     fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
         self.plan = None;
-        // Whatever comes next goes another way, until something has helped.
+        // Whatever comes next goes another way, until something has helped. A plan that failed before it came to the
+        // restart has not tried it.
         let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
-        self.unit_was_tried =
-            !report.outcome.is_success() && (self.unit_was_tried || plan.actions.iter().any(restarts));
+        let has_restarted = plan.actions.iter().take(report.steps.len()).any(restarts);
+        self.unit_was_tried = !report.outcome.is_success() && (self.unit_was_tried || has_restarted);
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
         if !report.outcome.is_success() {

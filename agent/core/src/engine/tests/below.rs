@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, fails, good, seconds, spec};
 use crate::engine::Input;
 use crate::incident::Daemon;
-use crate::observation::Op;
+use crate::observation::{Op, PlanReport};
 use crate::remediation::{Action, Outcome, Refusal};
 use crate::verdict::Reason;
 use crate::volume::{Mode, VolumeSpec};
@@ -50,6 +50,14 @@ fn steps(world: &World) -> Vec<&'static str> {
     plan.actions.iter().map(kind).filter(|kind| !kind.is_empty()).collect()
 }
 
+/// Ends the running plan when so many of its actions were begun.
+fn end(world: &mut World, outcome: Outcome, begun: usize) {
+    let plan = world.running().pop().unwrap();
+    let steps = vec![String::from("told"); begun];
+    let report = PlanReport { id: plan.id, outcome, steps, gap: None, took: seconds(1) };
+    world.feed(Input::PlanFinished(report));
+}
+
 fn wait_for_plan(world: &mut World) {
     for _ in 0..600 {
         if !world.running().is_empty() {
@@ -69,8 +77,7 @@ fn a_dead_daemons_unit_is_restarted_first_and_a_new_mount_follows_where_that_doe
     assert_eq!(steps(&world), ["restart"]);
     let failures = [Outcome::HelperFailed(1), Outcome::Refused(Refusal::StagedSick), Outcome::TimedOut];
     for outcome in failures {
-        let plan = world.running().pop().unwrap();
-        world.finish(plan.id, outcome);
+        end(&mut world, outcome, 1);
         wait_for_plan(&mut world);
         assert_eq!(steps(&world), ["stage", "swap"], "it is not restarted again and again");
     }
@@ -85,6 +92,22 @@ fn a_dead_daemons_unit_is_restarted_first_and_a_new_mount_follows_where_that_doe
     die(&mut world, 20);
     wait_for_plan(&mut world);
     assert_eq!(steps(&world), ["restart"]);
+}
+
+#[test]
+fn a_unit_whose_turn_did_not_come_is_still_restarted_by_the_next_attempt() {
+    let mut world = served(sshfs(Mode::Act), Some("a.service"));
+    world.answer("a", Answer::Hangs);
+    let restarted = ["stage", "abort", "restart"];
+    for (outcome, begun) in
+        [(Outcome::Refused(Refusal::StagedSick), 2), (Outcome::HelperFailed(1), 1), (Outcome::TimedOut, 5)]
+    {
+        wait_for_plan(&mut world);
+        assert_eq!(steps(&world), restarted);
+        end(&mut world, outcome, begun);
+    }
+    wait_for_plan(&mut world);
+    assert_eq!(steps(&world), ["stage", "abort", "swap"]);
 }
 
 #[test]
