@@ -244,9 +244,8 @@ mod tests {
     #[test]
     fn a_helper_writes_where_and_as_much_as_it_is_told() {
         let address = [(MOVE, 1, FRAME, 0, 0), (ADD, 1, 0, 0, -24), (0xb7, 2, 0, 0, 8)];
-        let called = |helper, place| {
-            code(&[&address[..], &[(CALL, 0, 0, 0, helper), load(place), END]].concat())
-        };
+        let called =
+            |helper, place| code(&[&address[..], &[(CALL, 0, 0, 0, helper), load(place), END]].concat());
         assert_eq!(called(113, -24), []);
         assert_eq!(called(113, -16), [(4, -16)]);
         // A key is read.
