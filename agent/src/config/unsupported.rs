@@ -18,12 +18,12 @@ enum Which {
     Text(&'static str),
 }
 
-const METHOD_ADVICE: &str = "use method = \"mount\" with source, fstype and options, or method = \"command\"";
-
-const TABLE: [Unsupported; 4] = [
-    Unsupported { key: "volume.repair.method", which: Which::Text("fstab"), instead: METHOD_ADVICE },
-    Unsupported { key: "volume.repair.method", which: Which::Text("systemd"), instead: METHOD_ADVICE },
-    Unsupported { key: "volume.repair.method", which: Which::Text("csi"), instead: METHOD_ADVICE },
+const TABLE: [Unsupported; 2] = [
+    Unsupported {
+        key: "volume.repair.method",
+        which: Which::Text("csi"),
+        instead: "use method = \"mount\" with source, fstype and options, or method = \"command\"",
+    },
     Unsupported {
         key: "volume.repair.delete_pods",
         which: Which::True,

@@ -20,7 +20,7 @@ use crate::asking::answer;
 use crate::config::{Config, Environment, Sources};
 use crate::kernel::btf::KernelTypes;
 use crate::probe::protocol;
-use crate::remediation::wire;
+use crate::remediation::{self, wire};
 use crate::sensor::census::{procfs, wire as census};
 use crate::sensor::consumers::{child as consumers_child, wire as consumers};
 use crate::sensor::ebpf::decode as observations;
@@ -153,6 +153,14 @@ pub const TARGETS: &[Target] = &[
         seeds: seeds::hook_answers,
         words: seeds::HOOK_ANSWER_WORDS,
         memory: Memory { per_byte: 200, fixed: 64 << 10 },
+        grow: repeated,
+    },
+    Target {
+        name: "node_files",
+        feed: remediation::read_node_files,
+        seeds: seeds::node_files,
+        words: seeds::NODE_WORDS,
+        memory: Memory { per_byte: 60, fixed: 16 << 10 },
         grow: repeated,
     },
     Target {

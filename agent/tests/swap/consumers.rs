@@ -12,10 +12,10 @@ use agent_core::volume::Reach;
 use super::Test;
 use super::block::Device;
 use super::container::{Container, Hammer};
-use super::fuse::{assert_is_dead, sentinel, start_bindfs};
+use super::fuse::{assert_is_dead, sentinel};
 use super::lab::{
     Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
-    swap_after, table, text, wait_for,
+    start_bindfs, swap_after, table, text, wait_for,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -72,7 +72,7 @@ fn assert_good(report: &PlanReport) {
 fn a_container_follows_a_killed_daemon() {
     let lab = Lab::new("container-fuse");
     let source = source(&lab);
-    let mut daemon = start_bindfs(&lab, &source);
+    let mut daemon = start_bindfs(&source, &lab.mountpoint);
     let container = Container::new(&lab);
     let before = container.stacks(&lab);
     daemon.kill();
@@ -153,13 +153,13 @@ fn a_container_that_uses_a_device_keeps_it() {
 fn consumers_alone_follow() {
     let lab = Lab::new("container-alone");
     let source = source(&lab);
-    let mut daemon = start_bindfs(&lab, &source);
+    let mut daemon = start_bindfs(&source, &lab.mountpoint);
     let container = Container::new(&lab);
     let before = container.stacks(&lab);
     let (old, holding) = (lab.top().unwrap().superblock, holding(&lab));
     daemon.kill();
     run(&["umount", "--lazy", text(&lab.mountpoint)]);
-    let _daemon = start_bindfs(&lab, &source);
+    let _daemon = start_bindfs(&source, &lab.mountpoint);
     let mut plan = lab.plan(vec![follow(holding), Action::Unstage]);
     plan.old = Some(old);
     plan.reason = Some(Reason::ConsumerStale);
@@ -173,7 +173,7 @@ fn consumers_alone_follow() {
 fn a_directory_that_is_gone_is_left() {
     let lab = Lab::new("container-gone");
     let source = source(&lab);
-    let mut daemon = start_bindfs(&lab, &source);
+    let mut daemon = start_bindfs(&source, &lab.mountpoint);
     let container = Container::new(&lab);
     let before = container.stacks(&lab);
     daemon.kill();
@@ -217,11 +217,11 @@ fn what_propagation_brought_is_not_doubled() {
 
 fn what_only_calls_itself_a_guard_gets_nothing() {
     let lab = Lab::new("container-forged");
+    lab.mount_tmpfs("first");
     let [forged, guard] = ["forged", "guard"].map(|name| lab.directory(name));
     let source = String::from_utf8(guard_source(&VolumeId::new(lab.name), &"inner".into())).unwrap();
     let mount = |place: &Path| format!("mount -t tmpfs -o mode=0555 {source} {}", text(place));
     let user = Namespace::of_a_user(&mount(&forged));
-    lab.mount_tmpfs("first");
     let container = Namespace::new("private");
     container.run(&["sh", "-c", &mount(&guard)]);
     let before = user.stack_at(&forged);
@@ -229,6 +229,8 @@ fn what_only_calls_itself_a_guard_gets_nothing() {
     let report = lab.execute(plan(&lab, stage_tree(7), None));
     assert_good(&report);
     assert_eq!(user.stack_at(&forged), before, "{report:#?}");
+    // The user's copy of the volume's own place follows as any other's does.
+    assert_eq!(user.stack_at(&lab.mountpoint)[0].superblock, lab.top().unwrap().superblock);
     assert_eq!(container.run(&["cat", text(&guard.join("file"))]), "7", "{report:#?}");
 }
 

@@ -141,7 +141,8 @@ impl Engine {
                 Gate::Shut(None)
             }
             Standing::Ask => {
-                let Some(plan) = volume.make_plan(next_plan, reason, &self.policy.stage_root) else {
+                let Some(plan) = volume.make_plan((next_plan, reason), &self.below, &self.policy.stage_root)
+                else {
                     return Gate::Shut(None);
                 };
                 self.last_question = self.last_question.saturating_add(1);

@@ -1,6 +1,7 @@
 //! The engine as a whole, one behaviour a test.
 
 mod asks;
+mod below;
 mod consumers;
 mod errors;
 mod incidents;
