@@ -21,6 +21,7 @@ mod bench_loop;
 mod bench_programs;
 mod block_faults;
 mod blocked_tasks;
+mod controls;
 mod damaged_state;
 mod errors_on_names;
 mod errors_on_reads;
@@ -78,6 +79,7 @@ pub(crate) fn table() -> Vec<Case> {
         repair_limits::CASES,
         agent_killed::CASES,
         across_restarts::CASES,
+        controls::CASES,
         incidents::CASES,
         lost_sources::CASES,
         missing_privileges::CASES,

@@ -9,7 +9,9 @@ use crate::health::loss::{Damage, Loss};
 use crate::id::{SuperblockId, VolumeId};
 use crate::incident::IncidentId;
 use crate::observation::{BlockedTask, Op, PlanReport, ProbeResult, Source, Task};
+use crate::order::Refused;
 use crate::path::BytePath;
+use crate::pause::Pause;
 use crate::remediation::Plan;
 use crate::time::Monotonic;
 use crate::verdict::Condition;
@@ -78,6 +80,10 @@ pub struct VolumeStatus {
     pub last_repair: Option<(Monotonic, PlanReport)>,
     /// The next attempt is not before this time.
     pub next_attempt: Option<Monotonic>,
+    /// The pause that holds repairs back, and whether it is that of the whole node.
+    pub pause: Option<(Pause, bool)>,
+    /// Why no plan could be made for it, whatever its mode.
+    pub not_repaired: Option<Refused>,
     /// The last transitions, newest first; at most 16.
     pub history: Vec<crate::engine::Transition>,
 }

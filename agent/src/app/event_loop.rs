@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, Transition};
-use agent_core::health::loss::Actor;
+use agent_core::engine::{Engine, Input, Output, ProbeOrder, Transition};
 use agent_core::id::VolumeId;
 use agent_core::observation::{PlanReport, Source, Unfinished};
 use agent_core::path::BytePath;
@@ -38,6 +37,8 @@ use crate::remediation::Executor;
 use crate::sensor::{SensorEvent, SourceName};
 use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
+
+mod orders;
 
 /// Reads the configuration again, from the same places.
 pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
@@ -137,6 +138,7 @@ impl EventLoop {
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
         let mut outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
+        outputs.extend(engine.handle(clock::now(), Input::Pauses(opened.pauses)));
         outputs.extend(engine.handle(clock::now(), Input::Remembered(opened.memories)));
         let mut this = Self {
             engine,
@@ -234,6 +236,11 @@ impl EventLoop {
                 }
             }
             Event::Command(Command::Acknowledge { volume, by, done }) => self.acknowledge(volume, by, done),
+            Event::Command(Command::Order { order, by, done }) => self.take_order(order, by, done),
+            Event::Command(Command::Preview { volume, done }) => {
+                // Who stopped waiting needs no answer.
+                let _ = done.send(self.engine.preview(&volume));
+            }
             Event::Command(Command::PlantSentinel { volume, wish, done }) => {
                 self.plantings.ask(volume.clone(), wish, done);
                 self.feed(Input::Errand(volume));
@@ -316,23 +323,6 @@ impl EventLoop {
         }
     }
 
-    /// The person is answered when it is on disk, or cannot be.
-    fn acknowledge(&mut self, volume: VolumeId, by: Actor, done: oneshot::Sender<(AckAnswer, bool)>) {
-        let outputs = self.engine.handle(clock::now(), Input::Acknowledge { volume, by });
-        let answer = outputs.iter().find_map(|output| match output {
-            Output::Acknowledged { answer, .. } => Some(*answer),
-            _ => None,
-        });
-        self.carry_out(outputs);
-        let store = Arc::clone(&self.store);
-        tokio::spawn(async move {
-            let answer = answer.unwrap_or(AckAnswer::NoSuchVolume);
-            let is_kept = answer == AckAnswer::Done && store.is_kept().await;
-            // Who stopped waiting needs no answer.
-            let _ = done.send((answer, is_kept));
-        });
-    }
-
     fn feed(&mut self, input: Input) {
         let outputs = self.engine.handle(clock::now(), input);
         self.carry_out(outputs);
@@ -356,8 +346,8 @@ impl EventLoop {
                 Output::Transition(transition) => {
                     self.changes.is_urgent = true;
                     self.metrics.observe_transition(&transition);
-                    if self.is_damped(&transition) {
-                        self.metrics.suppressed(Suppression::Flapping);
+                    if let Some(cause) = self.held_back_by(&transition) {
+                        self.metrics.suppressed(cause);
                     }
                     events::log_transition(&transition);
                 }
@@ -370,7 +360,12 @@ impl EventLoop {
                 Output::Remember(memory) => self.store.remember(*memory),
                 Output::Forget(volume) => self.store.forget(volume),
                 // Whoever asked looks for it among the outputs.
-                Output::Acknowledged { .. } => {}
+                Output::Acknowledged { .. } | Output::Ordered(_) => {}
+                Output::Pauses(pauses) => self.keep_pauses(pauses),
+                Output::Deed(deed) => {
+                    self.changes.is_urgent = true;
+                    events::log_deed(&deed);
+                }
                 Output::Settled { plan, outcome } => {
                     let store = Arc::clone(&self.store);
                     tokio::spawn(async move { told(store.outcome(plan, &outcome).await) });
@@ -379,15 +374,17 @@ impl EventLoop {
         }
     }
 
-    /// Whether a repair is due and waits because the volume falls again and again.
-    fn is_damped(&self, transition: &Transition) -> bool {
+    /// What a repair that is due waits for: the end of a pause, or because the volume falls again and again.
+    fn held_back_by(&self, transition: &Transition) -> Option<Suppression> {
         let is_fall = transition.to == HealthState::Degraded && !transition.from.is_sick();
-        let waits = |volume: VolumeStatus| {
-            volume.mode == Mode::Act
-                && volume.next_attempt.is_some()
-                && volume.condition.advice.contains(&Advice::Flapping)
+        let volume = self.engine.volume(&transition.volume).filter(|volume| volume.mode == Mode::Act)?;
+        let flaps = volume.next_attempt.is_some() && volume.condition.advice.contains(&Advice::Flapping);
+        let cause = if volume.pause.is_some() {
+            Some(Suppression::Paused)
+        } else {
+            flaps.then_some(Suppression::Flapping)
         };
-        is_fall && self.engine.volume(&transition.volume).is_some_and(waits)
+        cause.filter(|_| is_fall)
     }
 
     fn probe(&self, order: ProbeOrder) {
@@ -499,7 +496,10 @@ impl EventLoop {
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
         let has_started = self.table_seen && self.sources.is_watching();
         let ready = self.ready.update(has_started, &volumes);
-        self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, self.engine.incidents(), ready)));
+        let mut snapshot = self.facts.snapshot(volumes, self.engine.incidents(), ready);
+        snapshot.deeds = self.engine.deeds();
+        snapshot.progress = self.executor.progress();
+        self.snapshots.send_replace(Arc::new(snapshot));
         // Who has left waits for nothing, also where the look never comes.
         self.waiting.retain(|_, waiting| {
             waiting.retain(|done| !done.is_closed());

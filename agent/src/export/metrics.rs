@@ -47,11 +47,13 @@ pub enum Suppression {
     DryRun,
     /// The volume falls again and again: the repair waits.
     Flapping,
+    /// A person has stopped repairs.
+    Paused,
 }
 
 impl Suppression {
     /// Every cause.
-    pub const ALL: [Self; 2] = [Self::DryRun, Self::Flapping];
+    pub const ALL: [Self; 3] = [Self::DryRun, Self::Flapping, Self::Paused];
 
     /// The bounded label.
     #[must_use]
@@ -59,6 +61,7 @@ impl Suppression {
         match self {
             Self::DryRun => "dry_run",
             Self::Flapping => "flapping",
+            Self::Paused => "paused",
         }
     }
 }

@@ -5,9 +5,9 @@
 //! version is read as far as it goes by nobody, and never written over.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,13 +16,14 @@ use agent_core::volume::Sentinel;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::disk::Disk;
 use super::record::{API_VERSION, Bytes};
 use super::{PATIENCE, StoreError};
 
-const FILE: &str = "sentinels.json";
+pub(super) const FILE: &str = "sentinels.json";
 const KIND: &str = "Sentinels";
 /// Nothing that this agent writes gets there.
-const MAX_BYTES: u64 = 16 << 20;
+pub(super) const MAX_BYTES: u64 = 16 << 20;
 
 /// The whole file.
 #[derive(Serialize, Deserialize)]
@@ -45,6 +46,7 @@ struct Entry {
 /// The pinned sentinels, and where they are kept.
 #[derive(Clone, Debug)]
 pub struct PinFile {
+    disk: Disk,
     dir: PathBuf,
     /// Entries that were not understood, kept as they are. `None`: the file must not be written.
     kept: Arc<Mutex<Option<Vec<Value>>>>,
@@ -74,11 +76,24 @@ pub async fn open(state_dir: &Path) -> Pinned {
 
 /// A file that was not read must not be written over.
 fn unknown(dir: &Path, defect: StoreError) -> Pinned {
-    let file = PinFile { dir: dir.to_path_buf(), kept: Arc::new(Mutex::new(None)) };
+    let file = PinFile { disk: Disk::default(), dir: dir.to_path_buf(), kept: Arc::new(Mutex::new(None)) };
     Pinned { file, sentinels: BTreeMap::new(), defects: vec![defect] }
 }
 
+/// Takes the sentinel of one volume out of the file, where no agent has it open.
+pub(super) fn drop_pin(dir: &Path, volume: &str) -> Result<(), StoreError> {
+    let mut pinned = read(dir);
+    match pinned.sentinels.remove(&VolumeId::new(volume)) {
+        Some(_) => pinned.file.replace(&pinned.sentinels),
+        None => Ok(()),
+    }
+}
+
 fn read(dir: &Path) -> Pinned {
+    read_with(&Disk::default(), dir)
+}
+
+pub(super) fn read_with(disk: &Disk, dir: &Path) -> Pinned {
     let path = dir.join(FILE);
     let bytes = match load(&path) {
         Ok(bytes) => bytes,
@@ -110,13 +125,14 @@ fn read(dir: &Path) -> Pinned {
         }
         Some(Err(_)) => {
             let aside = dir.join(format!("{FILE}.damaged"));
-            let defect = match fs::rename(&path, &aside) {
+            let defect = match disk.rename(&path, &aside) {
                 Ok(()) => StoreError::BadLines { path, kept: aside, lines: 1 },
                 Err(source) => return unknown(dir, StoreError::Io { operation: "keep", path, source }),
             };
             pinned.defects.push(defect);
         }
     }
+    pinned.file.disk = disk.clone();
     pinned.file.kept = Arc::new(Mutex::new(Some(kept)));
     pinned
 }
@@ -169,7 +185,7 @@ impl PinFile {
         }
     }
 
-    fn replace(&self, sentinels: &BTreeMap<VolumeId, Sentinel>) -> Result<(), StoreError> {
+    pub(super) fn replace(&self, sentinels: &BTreeMap<VolumeId, Sentinel>) -> Result<(), StoreError> {
         // Held while writing: two writers at once would share the new file.
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.dir.join(FILE);
@@ -186,17 +202,8 @@ impl PinFile {
             serde_json::to_vec_pretty(&Envelope { api_version, kind, sentinels })
         });
         let text = text.map_err(|error| failed("write", &path, io::Error::other(error)))?;
-        let fresh = self.dir.join(format!("{FILE}.new"));
-        let write = || {
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-            file.write_all(&text)?;
-            file.sync_all()
-        };
-        write().map_err(|source| failed("write", &fresh, source))?;
-        fs::rename(&fresh, &path).map_err(|source| failed("replace", &path, source))?;
-        let synced = File::open(&self.dir).and_then(|directory| directory.sync_all());
-        synced.map_err(|source| failed("sync", &self.dir, source))
+        self.disk.replace(&path, &text)?;
+        self.disk.sync_directory(&self.dir).map_err(|source| failed("sync", &self.dir, source))
     }
 }
 

@@ -6,9 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File as Handle, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_core::hash::hash;
@@ -16,16 +15,16 @@ use agent_core::id::VolumeId;
 use agent_core::memory::Memory;
 use serde_json::{Map, Value};
 
+use super::disk::Disk;
 use super::journal::{StoreError, check_owner, read_bounded, set_aside};
-use super::memory::{Clocks, File, KIND};
-use super::record::API_VERSION;
+use super::memory::{API_VERSION, Clocks, File, KIND};
 
-const FOLDER: &str = "volumes";
-const ENDING: &str = "json";
+pub(super) const FOLDER: &str = "volumes";
+pub(super) const ENDING: &str = "json";
 /// Not yet a file: the agent ended while it was written.
 const UNFINISHED: &str = "new";
 /// Nothing this agent writes gets there.
-const MAX_BYTES: u64 = 256 << 10;
+pub(super) const MAX_BYTES: u64 = 256 << 10;
 /// Files that are read. More volumes than a node has.
 const MAX_FILES: usize = 100_000;
 /// A file's name is cut to this, with a hash of the rest: file systems take 255 bytes.
@@ -34,6 +33,7 @@ const LONGEST_NAME: usize = 160;
 /// The files.
 #[derive(Debug)]
 pub(super) struct Shelf {
+    disk: Disk,
     dir: PathBuf,
     /// Nothing is written: the directory is not ours alone.
     is_closed: bool,
@@ -45,9 +45,10 @@ pub(super) struct Shelf {
 
 impl Shelf {
     /// Reads what is there. Never fails: what is wrong is returned beside it.
-    pub(super) fn open(state_dir: &Path, is_held: bool) -> (Self, Vec<Memory>, Vec<StoreError>) {
+    pub(super) fn open(disk: &Disk, state_dir: &Path, is_held: bool) -> (Self, Vec<Memory>, Vec<StoreError>) {
         let dir = state_dir.join(FOLDER);
-        let mut shelf = Self { dir, is_closed: is_held, other: BTreeMap::new(), left_alone: BTreeSet::new() };
+        let (other, left_alone) = (BTreeMap::new(), BTreeSet::new());
+        let mut shelf = Self { disk: disk.clone(), dir, is_closed: is_held, other, left_alone };
         let (mut memories, mut defects) = (Vec::new(), Vec::new());
         if !is_held && let Err(defect) = shelf.read_all(state_dir, &mut memories, &mut defects) {
             shelf.is_closed = matches!(defect, StoreError::Unsafe { .. });
@@ -76,7 +77,7 @@ impl Shelf {
             let path = self.dir.join(&name);
             match name.extension().and_then(OsStr::to_str) {
                 // Best effort: it says nothing, and the next one of that name replaces it.
-                Some(UNFINISHED) => drop(fs::remove_file(&path)),
+                Some(UNFINISHED) => drop(self.disk.remove(&path)),
                 Some(ENDING) => match self.read(&path, &clocks) {
                     Ok(memory) => memories.push(memory),
                     Err(defect) => defects.push(defect),
@@ -88,8 +89,7 @@ impl Shelf {
     }
 
     fn make_directory(&self) -> Result<(), StoreError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        made.map_err(|source| StoreError::Io {
+        self.disk.make_directory(&self.dir).map_err(|source| StoreError::Io {
             operation: "create the directory",
             path: self.dir.clone(),
             source,
@@ -121,7 +121,7 @@ impl Shelf {
 
     /// Takes a file that says nothing out of the way.
     fn put_away(&mut self, path: &Path, name: String) -> StoreError {
-        let removed = set_aside(path).and_then(|kept| match fs::remove_file(path) {
+        let removed = set_aside(&self.disk, path).and_then(|kept| match self.disk.remove(path) {
             Ok(()) => Ok(kept),
             Err(source) => Err(StoreError::Io { operation: "remove", path: path.to_path_buf(), source }),
         });
@@ -145,7 +145,7 @@ impl Shelf {
             Some(memory) => self.write(&path, &name, memory),
             None => {
                 self.other.remove(&name);
-                match fs::remove_file(&path) {
+                match self.disk.remove(&path) {
                     Err(source) if source.kind() != io::ErrorKind::NotFound => {
                         Err(StoreError::Io { operation: "remove", path, source })
                     }
@@ -156,11 +156,6 @@ impl Shelf {
     }
 
     fn write(&self, path: &Path, name: &str, memory: &Memory) -> Result<(), StoreError> {
-        let new = path.with_extension(UNFINISHED);
-        let failed = |operation, path: &Path| {
-            let path = path.to_path_buf();
-            move |source| StoreError::Io { operation, path, source }
-        };
         // It may have been taken away, or could not be made at the start.
         self.make_directory()?;
         let other = self.other.get(name).cloned().unwrap_or_default();
@@ -168,28 +163,46 @@ impl Shelf {
         // Plain data: it always has a JSON form.
         let mut text = serde_json::to_string_pretty(&file).unwrap_or_default();
         text.push('\n');
-        let mut handle = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&new)
-            .map_err(failed("create", &new))?;
-        let written = handle.write_all(text.as_bytes()).and_then(|()| handle.sync_all());
-        if let Err(source) = written {
-            // On a full disk it would take the room that the next attempt needs.
-            let _ = fs::remove_file(&new);
-            return Err(failed("write", &new)(source));
-        }
-        fs::rename(&new, path).map_err(failed("replace", path))
+        self.disk.replace(path, text.as_bytes()).map(drop)
     }
 
     /// Makes sure that new names are on disk.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        let synced = Handle::open(&self.dir).and_then(|dir| dir.sync_all());
+        let synced = self.disk.sync_directory(&self.dir);
         synced.map_err(|source| StoreError::Io { operation: "sync", path: self.dir.clone(), source })
     }
+}
+
+/// Versions that this agent still reads, oldest first: version, kind, and what turns such a file into one of the next.
+const OLD: [(&str, &str, Step); 1] = [("mountie/v1", "VolumeMemory", from_v1)];
+
+type Step = fn(&mut Map<String, Value>);
+
+/// It did not say what was mounted: such a volume is known, and not missed.
+fn from_v1(file: &mut Map<String, Value>) {
+    file.insert("apiVersion".to_owned(), API_VERSION.into());
+    file.insert("kind".to_owned(), KIND.into());
+}
+
+fn is_old(version: &str, kind: &str) -> bool {
+    OLD.iter().any(|(old, its_kind, _)| (*old, *its_kind) == (version, kind))
+}
+
+fn is_other(version: &str) -> bool {
+    let is_known = version == API_VERSION || OLD.iter().any(|(old, ..)| *old == version);
+    version.starts_with("mountie/") && !is_known
+}
+
+/// Takes an old file through every version that came after it.
+fn migrate(mut value: Value) -> Value {
+    for (version, _, step) in OLD {
+        if let Value::Object(file) = &mut value
+            && file.get("apiVersion").and_then(Value::as_str) == Some(version)
+        {
+            step(file);
+        }
+    }
+    value
 }
 
 /// A file, or the version of a newer agent, or nothing that can be understood.
@@ -198,9 +211,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<File, Option<String>> {
     let word = |key| value.get(key).and_then(Value::as_str);
     match (word("apiVersion"), word("kind")) {
         (Some(API_VERSION), Some(KIND)) => serde_json::from_value(value).map_err(|_| None),
-        (Some(version), Some(_)) if version != API_VERSION && version.starts_with("mountie/") => {
-            Err(Some(version.to_owned()))
+        (Some(version), Some(kind)) if is_old(version, kind) => {
+            serde_json::from_value(migrate(value)).map_err(|_| None)
         }
+        (Some(version), Some(_)) if is_other(version) => Err(Some(version.to_owned())),
         _ => Err(None),
     }
 }

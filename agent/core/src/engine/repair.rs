@@ -11,6 +11,7 @@ use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output};
 use crate::fstype::{FsClass, is_same_type};
 use crate::health::Event;
+use crate::health::loss::Actor;
 use crate::health::rules::Test;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
@@ -31,6 +32,12 @@ const TABLE_PATIENCE: Duration = Duration::from_secs(1);
 /// the table then: it may see the turn only with its next reading.
 const CAUSE: Duration = Duration::from_secs(30);
 
+/// File systems whose fsid is made from their UUID; elsewhere it is made from the device number, which another mount
+/// may not have.
+///
+/// kernel: `ext4_statfs`, fs/ext4/super.c; `btrfs_statfs`, fs/btrfs/super.c; since 5.x unchanged.
+const FSID_OUTLIVES_MOUNT: [&str; 4] = ["ext2", "ext3", "ext4", "btrfs"];
+
 /// A plan that is being carried out.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
@@ -39,6 +46,8 @@ pub(super) struct Running {
     pub(super) server: Option<Vec<u8>>,
     /// What it settles; `None` for a repair.
     pub(super) settles: Option<Settled>,
+    /// Who ordered it; `None` for what the agent decided.
+    pub(super) by: Option<Actor>,
 }
 
 /// What stands in the way of a repair.
@@ -165,7 +174,7 @@ impl Volume {
         is_new
     }
 
-    fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
+    pub(super) fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
@@ -183,12 +192,10 @@ impl Volume {
     /// What the operator configured, else what was learnt where it outlives a mount.
     fn identity(&self) -> Identity {
         let Some(spec) = &self.spec else { return Identity::default() };
-        // Made from the UUID on these; elsewhere from the device number, which another mount may not have.
-        //
-        // kernel: `ext4_statfs`, fs/ext4/super.c; `btrfs_statfs`, fs/btrfs/super.c; since 5.x unchanged.
-        let outlives_mount = self
-            .own_mount()
-            .is_some_and(|shown| matches!(shown.fstype.as_str(), "ext2" | "ext3" | "ext4" | "btrfs"));
+        let shown = self.own_mount().map(|shown| shown.fstype.as_str());
+        // What is not there was seen before, perhaps in an earlier run.
+        let fstype = shown.or(self.known.as_deref().map(|known| known.fstype.as_str()));
+        let outlives_mount = fstype.is_some_and(|fstype| FSID_OUTLIVES_MOUNT.contains(&fstype));
         if spec.identity == Identity::default() && outlives_mount {
             return Identity { uuid: None, fsid: self.fsid.clone() };
         }
@@ -197,6 +204,7 @@ impl Volume {
 
     fn end_plan(&mut self, report: &PlanReport, old: Option<SuperblockId>, now: Monotonic) -> Option<Event> {
         self.plan = None;
+        self.ordered = false;
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
         if !report.outcome.is_success() {
@@ -205,8 +213,10 @@ impl Volume {
         }
         self.last_outcome = None;
         self.evidence.forget_looks(now);
-        let shows_old = self.own_mount().map(|shown| shown.superblock) == old;
-        self.hold_until = shows_old.then_some(now + TABLE_PATIENCE);
+        // The table may still show the old mount, or the time between the two.
+        let shown = self.own_mount().map(|shown| shown.superblock);
+        let shows_new = shown.is_some() && shown != old;
+        self.hold_until = (!shows_new).then_some(now + TABLE_PATIENCE);
         None
     }
 }
@@ -215,7 +225,11 @@ impl Engine {
     /// Makes a plan for a volume if it is due one and nothing stands in the way.
     pub(super) fn consider_repair(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
         self.wanting.remove(id);
+        let is_paused = self.is_paused(id);
         let Some(volume) = self.volumes.get_mut(id) else { return };
+        if is_paused && volume.watch.mode == Mode::Act {
+            return;
+        }
         match volume.wants_repair(now) {
             Repairs::No | Repairs::At(_) if !volume.is_due_still() => volume.due_plan = None,
             Repairs::No | Repairs::At(_) => {}
@@ -244,34 +258,49 @@ impl Engine {
     /// of the volume is out that would hold the old mount, and none before what a dead run left is settled.
     fn is_repair_blocked(&self, id: &VolumeId) -> bool {
         let Some(volume) = self.volumes.get(id) else { return true };
+        let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
+        is_looking || self.plan_in_the_way(volume).is_some() || self.settling.concerns(id, &volume.mountpoint)
+    }
+
+    /// A running plan that none for this volume may run beside.
+    pub(super) fn plan_in_the_way(&self, volume: &Volume) -> Option<PlanId> {
         let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
         let server = volume.server();
-        let conflicts = |running: &Running| {
-            running.plan.volume == *id
+        let conflicts = |running: &&Running| {
+            running.plan.volume == volume.id
                 || running.plan.mountpoint == volume.mountpoint
                 || (superblock.is_some() && running.superblock == superblock)
                 || (server.is_some() && running.server == server)
         };
-        let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
-        self.running.len() >= self.policy.thresholds.plans_at_once
-            || self.running.values().any(conflicts)
-            || is_looking
-            || self.settling.concerns(id, &volume.mountpoint)
+        let is_full = self.running.len() >= self.policy.thresholds.plans_at_once;
+        let any = self.running.values().next().filter(|_| is_full);
+        self.running.values().find(conflicts).or(any).map(|running| running.plan.id)
     }
 
     fn start_repair(&mut self, id: &VolumeId, reason: Reason, now: Monotonic, outputs: &mut Vec<Output>) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
         let Some(plan) = volume.make_plan(self.next_plan, reason, &self.policy.stage_root) else { return };
-        self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
-        volume.plan = Some(plan.id);
         volume.budget.start(now);
-        let message = format!("plan {} is running, because: {}", plan.id, volume.condition.message);
-        outputs.extend(volume.apply(Event::PlanStarted, message, now).map(Output::Transition));
+        self.begin_plan(plan, None, now, outputs);
+    }
+
+    /// Hands a plan for one volume out.
+    pub(super) fn begin_plan(
+        &mut self,
+        plan: Plan,
+        by: Option<Actor>,
+        now: Monotonic,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Some(volume) = self.volumes.get_mut(&plan.volume) else { return };
+        self.next_plan = PlanId(self.next_plan.0.max(plan.id.0).saturating_add(1));
+        outputs.extend(volume.plan_started(plan.id, now).map(Output::Transition));
         let running = Running {
             plan: plan.clone(),
             superblock: volume.shown.as_ref().map(|shown| shown.superblock),
             server: volume.server(),
             settles: None,
+            by,
         };
         self.running.insert(plan.id, running);
         outputs.push(Output::Execute(plan));
@@ -288,7 +317,11 @@ impl Engine {
         self.touched.append(&mut self.wanting);
         self.settling_due = true;
         let Some(settled) = running.settles else {
-            self.repair_finished(&id, (report, running.plan.old), now, outputs);
+            let was_ordered = running.by.is_some();
+            self.repair_finished(&id, (report, running.plan.old, was_ordered), now, outputs);
+            if let Some(by) = running.by {
+                self.remount_finished((&id, report.id), (by, &outcome_text(&report.outcome)), now, outputs);
+            }
             return;
         };
         if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.plan == Some(report.id)) {
@@ -302,7 +335,7 @@ impl Engine {
     fn repair_finished(
         &mut self,
         id: &VolumeId,
-        (report, old): (&PlanReport, Option<SuperblockId>),
+        (report, old, was_ordered): (&PlanReport, Option<SuperblockId>, bool),
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
@@ -310,8 +343,11 @@ impl Engine {
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
             return;
         };
-        let flaps = volume.flaps(thresholds, now);
-        volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
+        // What a person orders is no attempt of the agent's.
+        if !was_ordered {
+            let flaps = volume.flaps(thresholds, now);
+            volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
+        }
         if let Some(event) = volume.end_plan(report, old, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));

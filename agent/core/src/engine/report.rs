@@ -13,6 +13,7 @@ impl Engine {
     /// One volume, as it is shown.
     pub(super) fn status(&self, volume: &Volume) -> VolumeStatus {
         let (shown, spec) = (volume.shown.as_ref(), volume.spec.as_ref());
+        let pause = self.pauses.of(&volume.id).map(|(pause, is_node)| (pause.clone(), is_node));
         VolumeStatus {
             id: volume.id.clone(),
             expected: spec.is_some(),
@@ -42,7 +43,9 @@ impl Engine {
             plan: volume.plan.and_then(|id| self.running.get(&id)).map(|running| running.plan.clone()),
             due_plan: volume.due_plan.clone(),
             last_repair: volume.last_repair.clone(),
-            next_attempt: next_attempt(volume, self.now),
+            next_attempt: next_attempt(volume, self.now).filter(|_| pause.is_none()),
+            pause,
+            not_repaired: volume.may_be_remounted().err(),
             history: volume.history.clone(),
         }
     }

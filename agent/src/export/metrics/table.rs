@@ -234,7 +234,7 @@ pub const TABLE: &[Row] = &[
         "mountie_remediation_suppressed_total",
         STABLE_COUNTER,
         &["cause"],
-        "Repairs that were due and not begun: mode dry-run, or waiting because the volume flaps.",
+        "Repairs that were due and not begun: mode dry-run, waiting because the volume flaps, or paused by a person.",
     ),
     row(
         Family::RemediationTotal,
