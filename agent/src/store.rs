@@ -27,7 +27,7 @@ pub(crate) mod journal;
 pub(crate) mod memory;
 mod pauses;
 mod pins;
-mod place;
+pub(crate) mod place;
 #[cfg(test)]
 mod power_loss;
 pub mod reading;

@@ -1,5 +1,6 @@
 //! The table of targets, and what each of them demands of its decoder beyond not failing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_common::decode as records;
@@ -21,6 +22,7 @@ use crate::sensor::census::{procfs, wire as census};
 use crate::sensor::ebpf::decode as observations;
 use crate::sensor::fanotify::{decode as fanotify, mark};
 use crate::store::memory::{Clocks, File};
+use crate::store::place::kept_of;
 use crate::store::{journal, shelf};
 use crate::sys::mountinfo::lines::Lines;
 use crate::sys::{mountinfo, statmount};
@@ -320,6 +322,7 @@ fn volume_file(input: &[u8]) {
         if let Some(trouble) = &mut memory.trouble {
             trouble.message = secret::hide(&trouble.message);
         }
+        memory.known = memory.known.map(|known| Arc::new(kept_of(&known)));
         assert_eq!(again.map(|again| again.into_memory(&clocks)), Some(memory.clone()));
         tables::remembered(memory, clocks.now);
     }

@@ -5,7 +5,7 @@
 //! version is read as far as it goes by nobody, and never written over.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -209,6 +209,8 @@ impl PinFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn sentinel(path: &str, content: Option<&[u8]>) -> Sentinel {

@@ -104,10 +104,24 @@ impl FileMounted {
             fstype: self.fstype,
             source: bytes(self.source),
             root: self.root.into(),
-            options: Options::from_words(self.options.into_iter().map(bytes)),
-            super_options: Options::from_words(self.super_options.into_iter().map(bytes)),
+            options: words(self.options.into_iter().map(bytes)),
+            super_options: words(self.super_options.into_iter().map(bytes)),
         }
     }
+}
+
+/// The kernel's options are C strings: a zero byte ends a word.
+fn words(words: impl Iterator<Item = Vec<u8>>) -> Options {
+    let words: Vec<Vec<u8>> = words
+        .flat_map(|word| word.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect::<Vec<_>>())
+        .collect();
+    Options::from_words(words.into_iter().filter(|word| !word.is_empty()))
+}
+
+/// What a file keeps of it: the same without secrets.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn kept_of(known: &Known) -> Known {
+    FileMounted::of(known).into_known()
 }
 
 /// The bytes as they are, unless there is a secret among them.

@@ -138,8 +138,11 @@ impl<'a> Chaos<'a> {
     fn round(&mut self, number: usize) -> Result<()> {
         // Falls and attempts of the rounds before would make each repair wait longer.
         let agent = self.agent.as_ref().context("no agent runs")?;
-        let forgotten = agent.command(&["state", "forget", "models"])?;
-        ensure!(forgotten.status.success(), "forgetting: {}", String::from_utf8_lossy(&forgotten.stderr));
+        wait_for_some("what the last round left is forgotten", patiently(PATIENCE), || {
+            let forgotten = agent.command(&["state", "forget", "models"])?;
+            ensure!(forgotten.status.success(), "{}", String::from_utf8_lossy(&forgotten.stderr));
+            Ok(Some(()))
+        })?;
         let before = only_mount_at(&self.mountpoint)?;
         let token = format!("round {number}");
         fs::write(self.source.join("token"), &token).context("cannot write the token")?;

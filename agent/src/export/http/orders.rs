@@ -145,13 +145,14 @@ async fn give(shared: &Shared, id: Id, by: Actor, make: impl Fn(Scope) -> Order)
         ),
     };
     drop(snapshot);
+    let begun = clock::now();
     let asked = async {
         loop {
             let (done, answer) = oneshot::channel();
             let command = Command::Order { order: make(scope.clone()), by: by.clone(), done };
             shared.commands.send(command).await.ok()?;
             match answer.await.ok()? {
-                (Err(Refused::Looking), _) => sleep(AGAIN).await,
+                (Err(Refused::Looking), _) if clock::now().since(begun) < WITHIN / 2 => sleep(AGAIN).await,
                 answer => return Some(answer),
             }
         }

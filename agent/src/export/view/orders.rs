@@ -1,6 +1,6 @@
 //! What people order by hand: pauses, plans before they are carried out, and what came of an order.
 
-use agent_core::order::{NodeDeed, Preview};
+use agent_core::order::{NodeDeed, Preview, Refused};
 use agent_core::pause::Pause;
 use agent_core::remediation::Plan;
 use agent_core::status::VolumeStatus;
@@ -135,7 +135,9 @@ impl PlanPreview {
 
     /// One that is only looked at.
     pub(crate) fn of(preview: &Preview, clock: WallClock) -> Self {
-        let hindered = preview.hindered.as_ref().map(|refused| orders::refused(refused, clock));
+        // A look ends within its deadline, and whoever orders waits for that.
+        let hindered = preview.hindered.as_ref().filter(|refused| **refused != Refused::Looking);
+        let hindered = hindered.map(|refused| orders::refused(refused, clock));
         Self { hindered, ..Self::new(&preview.plan) }
     }
 }
