@@ -13,7 +13,7 @@ use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
 use integration_tests::harness::json::part;
 use integration_tests::harness::mnt_ns::{detach, mounts_below, only_mount_at};
 use integration_tests::harness::needs::Need;
-use integration_tests::harness::wait::wait_for_some;
+use integration_tests::harness::wait::{is_there, wait_for_some};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse];
@@ -189,7 +189,7 @@ fn kept(bench: &mut Bench) -> Result<()> {
     ensure!(state(&["show", "-o", "yaml"], 0)?.contains("kind: State"));
     state(&["show", "x"], 64)?;
     state(&["forget", "v", "--socket", "/nowhere"], 0)?;
-    ensure!(!file.exists(), "the file is still there");
+    ensure!(!is_there(&file), "the file is still there");
     state(&["forget", "v", "--socket", "/nowhere"], 64)?;
 
     let setup = Setup { name: "again".to_owned(), ..setup };

@@ -46,7 +46,7 @@ pub(super) async fn pause(
 ) -> Response {
     let by = match who(peer) {
         Ok(by) => by,
-        Err(refused) => return refused,
+        Err(error) => return forbidden(error),
     };
     let PauseOrder { seconds, reason } = match read(&body) {
         Ok(order) => order,
@@ -63,7 +63,7 @@ pub(super) async fn resume(
 ) -> Response {
     match who(peer) {
         Ok(by) => give(&shared, id, by, Order::Resume).await,
-        Err(refused) => refused,
+        Err(error) => forbidden(error),
     }
 }
 
@@ -101,8 +101,12 @@ pub(super) async fn plan(State(shared): State<Arc<Shared>>, Path(id): Path<Strin
     }
 }
 
-fn who(peer: Peer) -> Result<Actor, Response> {
-    actor(peer, peer::own_uid()).map_err(|error| failure(StatusCode::FORBIDDEN, error, Vec::new()))
+fn who(peer: Peer) -> Result<Actor, String> {
+    actor(peer, peer::own_uid())
+}
+
+fn forbidden(error: String) -> Response {
+    failure(StatusCode::FORBIDDEN, error, Vec::new())
 }
 
 fn read(body: &[u8]) -> Result<PauseOrder, String> {
@@ -124,7 +128,7 @@ fn read(body: &[u8]) -> Result<PauseOrder, String> {
 async fn about_one(shared: &Shared, peer: Peer, id: String, make: impl Fn(VolumeId) -> Order) -> Response {
     let by = match who(peer) {
         Ok(by) => by,
-        Err(refused) => return refused,
+        Err(error) => return forbidden(error),
     };
     let name = VolumeId::new(id.clone());
     give(shared, Some(Path(id)), by, |scope| match scope {
