@@ -105,8 +105,8 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let sources = Sources::start(&config, &namespace, &sensors_tx, &mut facts);
     let (probes_tx, probes) = mpsc::channel(CHANNEL);
     let pool = Pool::new(probe_settings(&namespace), probes_tx);
-    let pinned = open_pins(&config, &opened.store).await;
-    let plantings = Plantings::new(probe_settings(&namespace), pinned.sentinels);
+    let pinned = open_pins(&opened.store).await;
+    let plantings = Plantings::new(probe_settings(&namespace), pinned.pins);
     let executor = Executor::new(remediation::Settings {
         exe: PathBuf::from(OWN_BINARY),
         namespace: namespace.enter.clone(),
@@ -155,8 +155,8 @@ async fn open_store(config: &Config) -> Result<store::Opened, ExitCode> {
     Ok(opened)
 }
 
-async fn open_pins(config: &Config, store: &store::Store) -> store::Pinned {
-    let pinned = store::open_pins(&config.agent.state_dir).await;
+async fn open_pins(store: &store::Store) -> store::Pinned {
+    let pinned = store.open_pins().await;
     for defect in &pinned.defects {
         store.count_failure();
         warn!(error = %chain(defect), "Pinned sentinels are not as they should be, continuing with the rest");

@@ -149,6 +149,20 @@ impl ClientError {
     }
 }
 
+/// An answer as the API has it, or as text for people.
+fn written<T: serde::Serialize>(
+    answer: &T,
+    output: Output,
+    text: impl FnOnce(&T) -> String,
+) -> Result<String, ClientError> {
+    match output {
+        // The views hold nothing that JSON cannot: string keys and finite numbers.
+        Output::Json => Ok(serde_json::to_string_pretty(answer).unwrap_or_default() + "\n"),
+        Output::Yaml => serde_saphyr::to_string(answer).map_err(|source| ClientError::Yaml { source }),
+        Output::Table | Output::Wide => Ok(text(answer)),
+    }
+}
+
 impl Console<'_> {
     pub(crate) fn print(&mut self, text: &str) -> Result<(), ClientError> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
@@ -162,11 +176,7 @@ impl Console<'_> {
         output: Output,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), ClientError> {
-        let shown = match output {
-            Output::Json => status::json(answer),
-            Output::Yaml => status::yaml(answer)?,
-            Output::Table | Output::Wide => text(answer),
-        };
+        let shown = written(answer, output, text)?;
         self.print(&shown)
     }
 

@@ -152,8 +152,15 @@ pub struct SentinelAnswer {
     pub named: bool,
     /// Whether the agent remembers it, since the configuration does not say it.
     pub pinned: bool,
+    /// Whether that is on disk; `true` where nothing had to be kept.
+    #[serde(default = "nothing_to_keep")]
+    pub kept: bool,
     /// The line for the configuration.
     pub toml: String,
+}
+
+const fn nothing_to_keep() -> bool {
+    true
 }
 
 /// Why there is no sentinel. Texts name the object and the remedy.

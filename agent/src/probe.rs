@@ -9,6 +9,7 @@
 //! [`ProbeEvent::Returned`] before it looks again at what hangs. The pool bounds the number of processes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use agent_core::engine::ProbeOrder;
 use agent_core::id::ProbeId;
@@ -66,7 +67,7 @@ pub enum ProbeEvent {
 }
 
 /// The pool in numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Probes that a worker has taken and not answered.
     pub inflight: usize,
@@ -78,6 +79,8 @@ pub struct Stats {
     pub workers: usize,
     /// So many are abandoned that nothing is started any more.
     pub is_at_cap: bool,
+    /// Why the last worker that should have started did not, until one does.
+    pub start_error: Option<Arc<str>>,
 }
 
 /// The handle of the pool. Dropping it ends the pool like [`Pool::shutdown`], without waiting.
@@ -123,7 +126,7 @@ impl Pool {
     /// The pool in numbers, as of its last change.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        *self.stats.borrow()
+        self.stats.borrow().clone()
     }
 
     /// Kills every worker and returns without waiting for those that cannot be killed. What is out is not

@@ -98,9 +98,9 @@ impl SourceName {
 pub enum SourceState {
     /// Works in full.
     Running,
-    /// Works in part: `source_up` is 1, the reason is shown.
+    /// Works in part: `mountie_source_up` is 1, the reason is shown.
     Degraded(String),
-    /// Does not work: `source_up` is 0.
+    /// Does not work: `mountie_source_up` is 0.
     Off(String),
 }
 

@@ -10,9 +10,9 @@
 //! read whole, its ids are not known: those of this run then begin at the clock's seconds.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent_core::id::{PlanId, VolumeId};
@@ -23,6 +23,7 @@ use agent_core::remediation::{Outcome, Plan};
 use tokio::sync::oneshot;
 
 mod disk;
+mod form;
 pub(crate) mod journal;
 pub(crate) mod memory;
 mod pauses;
@@ -39,7 +40,7 @@ use disk::Disk;
 pub use journal::StoreError;
 use journal::{Journal, Replay};
 use pauses::PauseFile;
-pub use pins::{PinFile, Pinned, open as open_pins};
+pub use pins::{Pin, PinFile, Pinned};
 use record::Record;
 use shelf::Shelf;
 use writer::Writer;
@@ -57,6 +58,8 @@ pub struct Store {
     failures: Arc<AtomicU64>,
     /// What is known of volumes, on its way to the disk.
     writer: Writer,
+    /// Whether the state directory is this agent's alone, once that is known.
+    is_ours: Arc<OnceLock<bool>>,
 }
 
 struct Job {
@@ -94,9 +97,11 @@ pub async fn open(state_dir: &Path) -> Opened {
     let dir = state_dir.to_path_buf();
     let failures = Arc::new(AtomicU64::new(0));
     let (writer, shelves) = Writer::new(Arc::clone(&failures));
+    let is_ours = Arc::new(OnceLock::new());
+    let told = Arc::clone(&is_ours);
     let spawned = std::thread::Builder::new()
         .name("store".to_owned())
-        .spawn(move || serve(&dir, opened_tx, &queue, shelves));
+        .spawn(move || serve((&dir, &told), opened_tx, &queue, shelves));
     let mut defects = Vec::new();
     if let Err(source) = spawned {
         defects.push(StoreError::Thread { source });
@@ -111,7 +116,7 @@ pub async fn open(state_dir: &Path) -> Opened {
     };
     defects.extend(found.defects);
     failures.fetch_add(defects.len() as u64, Ordering::Relaxed);
-    let store = Store { jobs, dir: state_dir.to_path_buf(), failures, writer };
+    let store = Store { jobs, dir: state_dir.to_path_buf(), failures, writer, is_ours };
     let Replay { unfinished, next_plan } = found.replay;
     Opened { store, unfinished, next_plan, memories: found.memories, pauses: found.pauses, defects }
 }
@@ -126,13 +131,15 @@ struct Found {
 }
 
 fn serve(
-    dir: &Path,
+    (dir, is_ours): (&Path, &OnceLock<bool>),
     opened: oneshot::Sender<Found>,
     queue: &mpsc::Receiver<Job>,
     shelves: oneshot::Sender<Shelf>,
 ) {
     let disk = Disk::default();
     let (mut journal, replay, mut defects) = Journal::open(&disk, dir);
+    // Nobody else sets it.
+    let _ = is_ours.set(!journal.is_held_by_another());
     let (shelf, memories, more) = Shelf::open(&disk, dir, journal.is_held_by_another());
     defects.extend(more);
     let (pause_file, pauses, more) = PauseFile::open(&disk, dir, journal.is_held_by_another());
@@ -192,6 +199,11 @@ impl Store {
         tokio::time::timeout(PATIENCE, self.writer.done()).await.unwrap_or_default()
     }
 
+    /// Reads what was pinned, or goes on without.
+    pub async fn open_pins(&self) -> Pinned {
+        pins::open(&self.dir, Arc::clone(&self.is_ours)).await
+    }
+
     /// What could not be read or written since the start.
     #[must_use]
     pub fn failures(&self) -> u64 {
@@ -216,18 +228,19 @@ impl Store {
     }
 
     async fn counted(&self, answer: oneshot::Receiver<Result<(), StoreError>>) -> Result<(), StoreError> {
-        let result = self.wait_for(answer).await;
+        let result = in_time(&self.dir, answer).await.flatten();
         if result.is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
         result
     }
+}
 
-    async fn wait_for(&self, answer: oneshot::Receiver<Result<(), StoreError>>) -> Result<(), StoreError> {
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(StoreError::Gone),
-            Err(_) => Err(StoreError::Slow { dir: self.dir.clone(), patience: PATIENCE }),
-        }
+/// What work on the state directory came to, unless its thread has ended or the disk takes too long.
+async fn in_time<T, E>(dir: &Path, work: impl Future<Output = Result<T, E>>) -> Result<T, StoreError> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(_)) => Err(StoreError::Gone),
+        Err(_) => Err(StoreError::Slow { dir: dir.to_path_buf(), patience: PATIENCE }),
     }
 }

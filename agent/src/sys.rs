@@ -1,9 +1,11 @@
 //! The system calls that the agent makes itself, behind safe functions.
 
+pub mod allocator;
 pub mod bpf;
 pub mod btrfs;
 pub mod clock;
 pub mod descriptors;
+pub mod device_name;
 pub mod direct_read;
 pub mod environment;
 pub mod fs_uuid;

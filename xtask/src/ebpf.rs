@@ -6,6 +6,7 @@ mod helpers;
 mod object;
 #[path = "../../agent/build/toolchain.rs"]
 mod toolchain;
+mod unwritten;
 
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::command::is_root;
 use crate::ebpf;
 
-/// File systems and tools that tests mount and break.
+/// File systems and tools that tests mount and break, and the compiler that the fuzzer is built with.
 const TEST_PACKAGES: &[Package] = &[
     Package { name: "bindfs", program: "bindfs" },
     Package { name: "fuse3", program: "fusermount3" },
@@ -16,6 +16,7 @@ const TEST_PACKAGES: &[Package] = &[
     Package { name: "xfsprogs", program: "mkfs.xfs" },
     Package { name: "btrfs-progs", program: "mkfs.btrfs" },
     Package { name: "util-linux", program: "losetup" },
+    Package { name: "g++", program: "g++" },
 ];
 
 /// Debian's compiler with its library source, and what `bpf-linker` is built against.

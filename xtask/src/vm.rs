@@ -146,9 +146,7 @@ fn run_command(args: &VmArgs) -> Result<()> {
             if !bench.live {
                 print!("── {}\n{}", kernel.name, outcome.output);
             }
-            if let Ending::TimedOut(console) | Ending::Silent(console) | Ending::Died(console) =
-                &outcome.ending
-            {
+            if let Some(console) = outcome.ending.console() {
                 eprintln!("── {}: the end of its console\n{console}", kernel.name);
             }
             eprintln!("── {}: {how}, {:.1} s", kernel.name, outcome.took.as_secs_f64());

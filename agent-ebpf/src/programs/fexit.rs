@@ -73,12 +73,19 @@ fn on_file(ret: i64, file: Address, op: u8) -> Option<()> {
         return None;
     }
     let failure = Failure { task, errno, op };
-    // Taken in any case: it must not speak for a later call.
-    let noted = note::take(errno);
-    if !calls::on_file(&failure, file) {
-        on_note(&failure, noted?);
-    }
+    let counted = calls::on_file(&failure, file);
+    counted_or_noted(&failure, counted);
     Some(())
+}
+
+/// Counts by the note what was not counted already. The note goes in any case: it must not speak for a later call.
+///
+/// Last of all, because an optional note that is kept meanwhile is read from the stack also where there is none.
+#[inline(always)]
+fn counted_or_noted(failure: &Failure, counted: bool) {
+    if let Some(note) = note::take(failure.errno).filter(|_| !counted) {
+        on_note(failure, note);
+    }
 }
 
 #[inline(always)]
@@ -89,19 +96,19 @@ fn on_note(failure: &Failure, note: Note) {
 #[inline(always)]
 fn on_call(regs: Address, ret: i64) -> Option<()> {
     let (failure, row) = sys_exit::begin(regs, ret)?;
-    match note::take(failure.errno) {
-        Some(mut note) if row.kind != kind::DESCRIPTOR => {
-            if note.root_ino == 0 && row.kind == kind::NAME {
-                note.root_ino = root_by_name(&failure, regs, row.first, row.first_name, note.s_dev);
-            }
-            on_note(&failure, note);
-        }
-        noted => {
-            if !sys_exit::place(&failure, regs, row) {
-                on_note(&failure, noted?);
-            }
-        }
+    if row.kind == kind::DESCRIPTOR {
+        let counted = sys_exit::place(&failure, regs, row);
+        counted_or_noted(&failure, counted);
+        return Some(());
     }
+    let Some(mut note) = note::take(failure.errno) else {
+        sys_exit::place(&failure, regs, row);
+        return Some(());
+    };
+    if note.root_ino == 0 && row.kind == kind::NAME {
+        note.root_ino = root_by_name(&failure, regs, row.first, row.first_name, note.s_dev);
+    }
+    on_note(&failure, note);
     Some(())
 }
 

@@ -97,6 +97,9 @@ pub enum Input {
     Daemons(BTreeMap<SuperblockId, Daemon>),
     /// A person wants a worker to do something else there. [`Input::ProbeReturned`] ends it.
     Errand(VolumeId),
+    /// The worker of an errand, which began then, has not come back: it blocks its superblock as a look would, until
+    /// [`Input::ProbeReturned`].
+    ErrandHangs(ProbeId, Monotonic),
     /// Sentinels that people had put on volumes: replaces the last set. The configuration goes before them.
     Pins(BTreeMap<VolumeId, Sentinel>),
     /// Something happened to this superblock that says nothing by itself: its volumes are looked at now.
@@ -353,6 +356,7 @@ impl Engine {
             Input::Devices(devices) => self.take_devices(devices),
             Input::Daemons(daemons) => self.take_daemons(daemons),
             Input::Errand(id) => self.take_errand(id, &mut outputs),
+            Input::ErrandHangs(id, began) => self.errand_hangs(id, began.min(now)),
             Input::Pins(pins) => self.take_pins(pins),
             Input::Look(superblock) => self.look_at(superblock, now),
             Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
@@ -499,7 +503,7 @@ impl Volume {
             self.errors_until,
             self.hold_until,
             self.returned_until,
-            self.gone_since.map(|since| since + thresholds.forget_after),
+            self.forgotten_at(thresholds.forget_after),
         ]
         .into_iter()
         .flatten()

@@ -7,6 +7,7 @@
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// What stands in the place of a secret.
 pub const HIDDEN: &str = "***";
@@ -25,6 +26,8 @@ pub fn hide(text: &str) -> String {
 /// Names and passwords of logins are not longer: what is asked of every word of a long text must not look at the
 /// rest of it each time.
 const LONGEST_LOGIN: usize = 256;
+/// URLs of one word that are looked at one by one.
+const MOST_URLS: usize = 16;
 
 /// Whether `name=value` carries a secret. Lists, quotes and other words may stand before the name.
 #[must_use]
@@ -43,10 +46,15 @@ fn hide_word(word: &str) -> String {
     if let Some((start, end)) = login(&word) {
         word.replace_range(start..end, HIDDEN);
     }
-    // One may stand before a URL that has its own.
-    let before_scheme = word.find("://").and_then(|end| word.get(..end));
-    if let Some((start, end)) = before_scheme.and_then(login) {
-        word.replace_range(start..end, HIDDEN);
+    // Each of several URLs may have its own, and one may stand before them. From the last on, so that what is found
+    // stays where it was.
+    let starts: Vec<usize> = word.match_indices("://").map(|(at, _)| at).take(MOST_URLS).collect();
+    let mut until = word.len();
+    for from in starts.into_iter().rev().chain([0]) {
+        if let Some((start, end)) = word.get(from..until).and_then(login) {
+            word.replace_range(from + start..from + end, HIDDEN);
+        }
+        until = from;
     }
     for (at, _) in word.match_indices('=') {
         let (Some(name), Some(value)) = (word.get(..at), word.get(at + 1..)) else { continue };
@@ -105,6 +113,9 @@ mod tests {
             "s3://id:Zx9@bucket",
             "ann:Zx9@files,https://u:Zx9@host/",
             "ann:Zx9@password=@a,https://u:Zx9@host/",
+            "https://a/x,https://u:Zx9@b/",
+            "https://u:Zx9@b/,https://a/x",
+            "https://u:Zx9@b/,https://v:Zx9@a/,https://c/",
         ] {
             assert!(!hide(text).contains("Zx9"), "{}", hide(text));
         }

@@ -54,6 +54,8 @@ pub struct VolumeStatus {
     pub settles_at: Option<Monotonic>,
     /// The incident that it is part of.
     pub incident: Option<IncidentId>,
+    /// Whether it is mounted on an automount trap: every look there delays its expiry.
+    pub is_automount: bool,
     /// The last good probe.
     pub last_ok: Option<Monotonic>,
     /// The last answer of a probe: when it started, how long it took, what it found.

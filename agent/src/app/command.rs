@@ -10,6 +10,7 @@ use crate::client::{self, Console, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
 use crate::export::view::{PauseOrder, SentinelOrder};
+use crate::sys::allocator;
 use crate::{probe, remediation, sensor, telemetry};
 
 /// Carries out one command.
@@ -146,6 +147,7 @@ fn agent(sources: Sources, console: &mut Console<'_>) -> ExitCode {
         console.tell(&format_args!("error: {error}"));
         return ExitCode::Usage;
     }
+    allocator::keep_little();
     block_on(super::run(config, sources))
 }
 

@@ -7,15 +7,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::engine::{Engine, Input, Output, ProbeOrder, Transition};
+use agent_core::engine::{Engine, Input, Output, ProbeOrder};
 use agent_core::id::VolumeId;
-use agent_core::observation::{PlanReport, Source, Unfinished};
+use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
 use agent_core::policy::Policy;
-use agent_core::remediation::{Outcome, Plan};
+use agent_core::remediation::Plan;
 use agent_core::status::VolumeStatus;
-use agent_core::verdict::{Advice, HealthState};
-use agent_core::volume::Mode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -34,11 +32,14 @@ use crate::export::metrics::{Metrics, Suppression};
 use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
 use crate::remediation::Executor;
-use crate::sensor::{SensorEvent, SourceName};
+use crate::sensor::SensorEvent;
 use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
 
 mod orders;
+mod pins;
+mod plans;
+mod sensors;
 
 /// Reads the configuration again, from the same places.
 pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
@@ -129,11 +130,12 @@ impl EventLoop {
             sources,
             probes,
             pool,
-            plantings,
+            mut plantings,
             pin_file,
             executor,
             reload,
         } = parts;
+        let are_dropped = plantings.configure(&policy);
         let stage_root = policy.stage_root.clone();
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
@@ -167,8 +169,10 @@ impl EventLoop {
             changes: Changes::none(),
         };
         this.carry_out(outputs);
-        let pins = this.plantings.pins().clone();
-        this.feed(Input::Pins(pins));
+        if are_dropped {
+            this.keep_pins(None);
+        }
+        this.feed(Input::Pins(this.plantings.sentinels()));
         this.publish();
         this
     }
@@ -242,11 +246,12 @@ impl EventLoop {
                 let _ = done.send(self.engine.preview(&volume));
             }
             Event::Command(Command::PlantSentinel { volume, wish, done }) => {
-                self.plantings.ask(volume.clone(), wish, done);
-                self.feed(Input::Errand(volume));
+                if self.plantings.ask(volume.clone(), &wish, done) {
+                    self.feed(Input::Errand(volume));
+                }
             }
             Event::Planting(plantings::News::Ended(ended)) => self.take_planted(*ended),
-            Event::Planting(plantings::News::Gone(superblock)) => self.plantings.gone(superblock),
+            Event::Planting(plantings::News::Gone(order)) => self.feed(Input::ProbeReturned(order)),
             Event::Deadline => self.feed(Input::Deadline),
             Event::Reload => self.read_configuration(),
             Event::Configuration(read) => self.take_configuration(*read),
@@ -256,70 +261,6 @@ impl EventLoop {
                 self.metrics.forget_vanished(&self.snapshots.borrow());
             }
             Event::Gathered | Event::Closed | Event::End(_) => self.publish(),
-        }
-    }
-
-    fn take_sensor(&mut self, event: SensorEvent) {
-        match event {
-            SensorEvent::Table(table) => {
-                let used = clock::thread_processor_time();
-                self.table_seen = true;
-                self.sources.table(table.clone());
-                self.feed(Input::MountTable(table));
-                self.sources.spent(clock::thread_processor_time().saturating_sub(used));
-            }
-            SensorEvent::Scan(stats) => {
-                // A line that stays bad is one bad line, however often it is read.
-                self.facts.bad_lines += stats.bad_lines.saturating_sub(self.facts.scan.bad_lines);
-                self.facts.scan = stats;
-            }
-            SensorEvent::Kernel(errors) => {
-                // ext4 says `emergency_ro` in the table after such an error, and wakes nobody who polls it.
-                if matches!(errors.source, Source::Fanotify | Source::Sysfs) {
-                    self.sources.refresh();
-                }
-                if let Some(task) = &errors.task {
-                    self.sources.ask_cgroup(task.cgroup);
-                }
-                self.feed(Input::Kernel(errors));
-            }
-            SensorEvent::Look(superblocks) => {
-                self.sources.refresh();
-                for superblock in superblocks {
-                    self.feed(Input::Look(superblock));
-                }
-            }
-            SensorEvent::Renewed(superblock, seen) => {
-                self.sources.renewed(superblock);
-                self.feed(Input::Renewed(superblock, seen));
-            }
-            SensorEvent::Blocked(census) => {
-                for blocked in census.blocked.iter().flat_map(|on| &on.tasks) {
-                    self.sources.ask_cgroup(blocked.task.cgroup);
-                }
-                self.feed(Input::Census(census));
-            }
-            SensorEvent::Devices(devices) => self.feed(Input::Devices(devices)),
-            SensorEvent::Daemons(daemons) => self.feed(Input::Daemons(daemons)),
-            SensorEvent::Cgroups(found) => {
-                if self.facts.name_cgroups(found) {
-                    self.sources.forget_cgroups();
-                }
-            }
-            SensorEvent::Source(name, state) => {
-                if name == SourceName::Bpf {
-                    self.sources.confirm();
-                }
-                self.facts.source(name, state);
-            }
-            SensorEvent::Program(status) => self.facts.program(status),
-            SensorEvent::Skipped { program, runs } => {
-                *self.facts.runs_skipped.entry(program).or_default() += runs;
-            }
-            SensorEvent::Dropped(cause, count) => {
-                *self.facts.records_dropped.entry(cause).or_default() += count;
-            }
-            SensorEvent::MountEventsDropped(count) => self.facts.mount_events_dropped += count,
         }
     }
 
@@ -374,76 +315,8 @@ impl EventLoop {
         }
     }
 
-    /// What a repair that is due waits for: the end of a pause, or because the volume falls again and again.
-    fn held_back_by(&self, transition: &Transition) -> Option<Suppression> {
-        let is_fall = transition.to == HealthState::Degraded && !transition.from.is_sick();
-        let volume = self.engine.volume(&transition.volume).filter(|volume| volume.mode == Mode::Act)?;
-        let flaps = volume.next_attempt.is_some() && volume.condition.advice.contains(&Advice::Flapping);
-        let cause = if volume.pause.is_some() {
-            Some(Suppression::Paused)
-        } else {
-            flaps.then_some(Suppression::Flapping)
-        };
-        cause.filter(|_| is_fall)
-    }
-
     fn probe(&self, order: ProbeOrder) {
         self.pool.start(order);
-    }
-
-    /// A sentinel is in place, or is not. What is pinned counts at once, and is written beside the loop.
-    fn take_planted(&mut self, ended: plantings::Ended) {
-        let is_named = self.engine.volume(ended.volume()).is_some_and(|status| status.expected);
-        let volume = ended.volume().clone();
-        let (order, is_new) = self.plantings.finish(ended, is_named);
-        if is_new {
-            info!(volume = %volume, "A sentinel is pinned");
-            let pins = self.plantings.pins().clone();
-            let (file, store, kept) = (self.pin_file.clone(), Arc::clone(&self.store), pins.clone());
-            tokio::spawn(async move {
-                if let Err(error) = file.write(kept).await {
-                    store.count_failure();
-                    warn!(error = %chain(&error), "A pinned sentinel could not be written, continuing from memory");
-                }
-            });
-            self.feed(Input::Pins(pins));
-        }
-        self.feed(Input::ProbeReturned(order));
-    }
-
-    fn execute(&mut self, plan: Plan) {
-        events::log_plan_started(&plan);
-        let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
-        let carrier = self.plans.spawn(async move {
-            told(store.intent(&order).await);
-            let (id, report) = (order.id, executor.execute(order).await);
-            told(store.outcome(id, &report.outcome).await);
-            report
-        });
-        self.carriers.insert(carrier.id(), plan);
-    }
-
-    fn take_plan_end(&mut self, end: Result<(Id, PlanReport), JoinError>) {
-        let (id, report) = match end {
-            Ok((id, report)) => (id, Some(report)),
-            Err(error) => (error.id(), None),
-        };
-        let Some(plan) = self.carriers.remove(&id) else { return };
-        let report = report.unwrap_or_else(|| {
-            tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
-            let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
-            PlanReport { id: plan.id, outcome, steps, gap: None, took }
-        });
-        self.metrics.observe_plan(&plan, &report);
-        events::log_plan_finished(&plan, &report);
-        self.sources.rescan();
-        let is_cut_off = report.outcome == Outcome::Interrupted;
-        if is_cut_off {
-            let Plan { id, volume, mountpoint, stage, old, .. } = plan;
-            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old };
-            self.feed(Input::Unfinished(vec![unfinished]));
-        }
-        self.feed(Input::PlanFinished(report));
     }
 
     /// Reads the configuration again, beside the loop.
@@ -462,7 +335,12 @@ impl EventLoop {
                 info!("Configuration was read again; [agent] and [kernel] take effect at the next start");
                 let stage_root = self.stage_root.clone();
                 self.facts.check_deadline = super::check_deadline(&config.policy);
-                self.feed(Input::Policy(super::permitted(Policy { stage_root, ..config.policy })));
+                let policy = super::permitted(Policy { stage_root, ..config.policy });
+                if self.plantings.configure(&policy) {
+                    self.keep_pins(None);
+                }
+                self.feed(Input::Pins(self.plantings.sentinels()));
+                self.feed(Input::Policy(policy));
             }
             Err(errors) => warn!(%errors, "The new configuration is wrong, continuing with the old one"),
         }
@@ -490,7 +368,7 @@ impl EventLoop {
     fn publish(&mut self) {
         let begun = clock::now();
         let probes = self.pool.stats();
-        self.facts.take_probes(probes);
+        self.facts.take_probes(&probes);
         self.facts.persist_errors = self.store.failures();
         let volumes = self.engine.volumes();
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
@@ -527,7 +405,7 @@ impl EventLoop {
 /// Says that a write failed. The store has counted it.
 fn told(written: Result<(), StoreError>) {
     if let Err(error) = written {
-        warn!(error = %chain(&error), "The journal could not be written, continuing from memory");
+        warn!(error = %chain(&error), "State could not be written, continuing from memory");
     }
 }
 

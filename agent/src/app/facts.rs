@@ -30,6 +30,7 @@ pub(super) struct Facts {
     pub(super) probes_inflight: usize,
     pub(super) abandoned_workers: usize,
     pub(super) persist_errors: u64,
+    /// Mount points on automount traps.
     /// How long a person waits for a look.
     pub(super) check_deadline: Duration,
     /// Whether changes of sources are logged.
@@ -84,17 +85,20 @@ impl Facts {
         self.sources.insert(name, state);
     }
 
-    /// Takes in how the pool of workers does. At its cap nobody is looked at: that is no volume's fault, and must not
-    /// go unnoticed.
-    pub(super) fn take_probes(&mut self, stats: Stats) {
+    /// Takes in how the pool of workers does. At its cap, or where no worker starts, nobody is looked at: that is no
+    /// volume's fault, and must not go unnoticed.
+    pub(super) fn take_probes(&mut self, stats: &Stats) {
         self.probes_inflight = stats.inflight;
         self.abandoned_workers = stats.abandoned;
+        // Without the number of workers: that changes, and each change would be told anew.
         let state = if stats.is_at_cap {
-            SourceState::Off(format!(
-                "{} workers hang in calls that do not return, and no more may: no volume is looked at until one of \
-                 them comes back; `mountie status` shows which volumes hang",
-                stats.abandoned
-            ))
+            SourceState::Off(
+                "as many workers hang in calls that do not return as may: no volume is looked at until one of them \
+                 comes back; `mountie status` shows which volumes hang"
+                    .to_owned(),
+            )
+        } else if let Some(error) = &stats.start_error {
+            SourceState::Off(format!("{error}; volumes are not looked at until a worker starts"))
         } else {
             SourceState::Running
         };
@@ -199,14 +203,26 @@ mod tests {
     #[test]
     fn the_cap_on_workers_that_hang_is_told_once_and_so_is_its_end() {
         let mut facts = Facts::new();
-        let at_cap = Stats { abandoned: 64, is_at_cap: true, ..Stats::default() };
+        let at_cap = |abandoned| Stats { abandoned, is_at_cap: true, ..Stats::default() };
         let log = log_of(|| {
-            for stats in [Stats::default(), at_cap, at_cap, Stats::default()] {
-                facts.take_probes(stats);
+            for stats in [Stats::default(), at_cap(64), at_cap(65), Stats::default()] {
+                facts.take_probes(&stats);
             }
         });
-        assert_eq!(log.matches("64 workers hang").count(), 1, "{log}");
+        assert_eq!(log.matches("as many workers hang").count(), 1, "{log}");
         assert_eq!(log.matches("Source is up").count(), 2, "{log}");
+    }
+
+    #[test]
+    fn probes_are_down_while_no_worker_starts_and_the_reason_is_told() {
+        let mut facts = Facts::silent();
+        let failing =
+            Stats { start_error: Some("cannot start a probe worker: EAGAIN".into()), ..Stats::default() };
+        facts.take_probes(&failing);
+        let state = facts.sources.get(&SourceName::Probes);
+        assert!(matches!(state, Some(SourceState::Off(reason)) if reason.contains("EAGAIN")), "{state:?}");
+        facts.take_probes(&Stats::default());
+        assert_eq!(facts.sources.get(&SourceName::Probes), Some(&SourceState::Running));
     }
 
     /// What is logged when a program is attached.

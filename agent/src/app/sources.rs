@@ -356,9 +356,7 @@ impl Sources {
         drop(self.fs_errors.take());
         drop(self.fuse_daemons.take());
         drop(self.sysfs.take());
-        if let Some(handle) = self.mountinfo.take() {
-            handle.stop();
-        }
+        drop(self.mountinfo.take());
         drop(self.census.take());
         if let Some(handle) = self.ebpf.take() {
             handle.stop();

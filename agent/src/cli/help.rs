@@ -114,10 +114,14 @@ reads past the cache. It proves that data can be read, and that it is this volum
 
 A worker writes it, once, on the mounted volume and never on a bare directory. What is there already is not touched: \
 a file with other content is refused, or taken as it is with --adopt. The line for the configuration is printed; \
-until it stands there, the agent remembers the sentinel of a volume that the configuration names. Only root may do this.
+until it stands there, the agent remembers the sentinel of a volume that the configuration names. A sentinel that the configuration names itself is put \
+there as it says, and no other.
+
+For root and the agent's own user, over the agent's socket.
 
 Ends with 0 when the sentinel is in place, 1 when the volume cannot take it (read-only, full, not mounted, hung), \
-64 when there is no such volume or another file is there, 69 when no agent answers, 77 when you are not root.";
+64 when there is no such volume, something else is in its place, or the configuration names another sentinel, 69 when no \
+agent answers, 77 when you may not.";
 
 pub(super) const DOCTOR: &str = "\
 Find out what works on this host: privileges, mount namespace, kernel programs, fanotify. For each part that \

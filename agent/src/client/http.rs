@@ -42,22 +42,22 @@ pub(crate) async fn post_json<T: DeserializeOwned>(
     let not_understood = |source| ClientError::NotUnderstood { socket: socket.to_owned(), source };
     let body = serde_json::to_vec(body).map_err(not_understood)?;
     let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
-    let answer = match timeout(within, exchange(socket, request, body.into())).await {
-        Ok(answer) => answer?,
-        Err(_) => return Err(ClientError::TimedOut { socket: socket.to_owned(), seconds: within.as_secs() }),
-    };
+    let answer = ask(socket, (request, body.into()), within).await?;
     read_json(socket, &answer, &[]).map(|(_, value)| value)
 }
 
 /// Asks for a path, whatever the status.
 #[cfg(test)]
 pub(crate) async fn get(socket: &Path, path: &str, within: Duration) -> Result<Answer, ClientError> {
-    ask(socket, (Method::GET, path), within).await
+    ask(socket, (Request::get(path), Bytes::new()), within).await
 }
 
-async fn ask(socket: &Path, (method, path): (Method, &str), within: Duration) -> Result<Answer, ClientError> {
-    let request = Request::builder().method(method).uri(path);
-    match timeout(within, exchange(socket, request, Bytes::new())).await {
+async fn ask(
+    socket: &Path,
+    (request, body): (Builder, Bytes),
+    within: Duration,
+) -> Result<Answer, ClientError> {
+    match timeout(within, exchange(socket, request, body)).await {
         Ok(answer) => answer,
         Err(_) => Err(ClientError::TimedOut { socket: socket.to_owned(), seconds: within.as_secs() }),
     }
@@ -75,10 +75,11 @@ pub(super) async fn get_json<T: DeserializeOwned>(
 /// The same with another method: what changes something.
 pub(super) async fn ask_json<T: DeserializeOwned>(
     socket: &Path,
-    what: (Method, &str),
+    (method, path): (Method, &str),
     (within, also): (Duration, &[StatusCode]),
 ) -> Result<(StatusCode, T), ClientError> {
-    read_json(socket, &ask(socket, what, within).await?, also)
+    let request = Request::builder().method(method).uri(path);
+    read_json(socket, &ask(socket, (request, Bytes::new()), within).await?, also)
 }
 
 fn read_json<T: DeserializeOwned>(

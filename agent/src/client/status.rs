@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::table::{Table, clean};
-use super::{ClientError, Console, Output, age, http};
+use super::{ClientError, Console, Output, age, http, written};
 use crate::exit_code::ExitCode;
 use crate::export::timestamp::Timestamp;
 use crate::export::view::{IncidentView, VolumeList, VolumeView};
@@ -78,29 +78,14 @@ fn verdict(list: &VolumeList) -> ExitCode {
 
 /// What is printed.
 fn picture(list: &VolumeList, output: Output) -> Result<String, ClientError> {
-    Ok(match output {
-        Output::Json => json(list),
-        Output::Yaml => yaml(list)?,
-        Output::Table | Output::Wide if list.volumes.is_empty() => {
-            "no volume is watched; name one in the configuration, or mount one that discovery takes in\n"
-                .to_owned()
+    written(list, output, |list| {
+        if list.volumes.is_empty() {
+            return "no volume is watched; name one in the configuration, or mount one that discovery takes in\n"
+                .to_owned();
         }
-        Output::Table => table(list) + &incidents(list) + &pauses(list),
-        Output::Wide => wide(list) + &incidents(list) + &pauses(list),
+        let volumes = if output == Output::Wide { wide(list) } else { table(list) };
+        volumes + &incidents(list) + &pauses(list)
     })
-}
-
-/// Indented, with a last line end.
-pub(super) fn json(value: &impl serde::Serialize) -> String {
-    // The views hold nothing that JSON cannot: string keys and finite numbers.
-    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
-    text.push('\n');
-    text
-}
-
-/// The same in YAML.
-pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, ClientError> {
-    serde_saphyr::to_string(value).map_err(|source| ClientError::Yaml { source })
 }
 
 fn table(list: &VolumeList) -> String {

@@ -1,23 +1,26 @@
 //! HTTP: metrics, liveness, the API and the status page.
 //!
 //! Everything is answered from the last snapshot; no handler touches a mount or waits for the event loop, but
-//! for `?check=true`, which waits for one probe and not beyond its deadline. What changes something comes over the
-//! unix socket, from root or the agent's own user.
+//! for `?check=true`, which waits for one probe and not beyond its deadline. Over TCP, where anybody may ask, even that
+//! has a look made only where none was made in the last second, and never at a healthy automount. What changes
+//! something comes over the unix socket, from root and the agent's own user alone.
 //!
 //! What takes longer the more volumes there are is made beside the event loop, which has only one thread.
 //!
 //! The same routes are served on TCP and on the unix socket; [`listen`] binds and serves them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use agent_core::time::Monotonic;
 use axum::Json;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use tokio::sync::{Semaphore, mpsc};
+use hyper::body::Bytes;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
@@ -37,12 +40,19 @@ mod volumes;
 
 /// The event loop publishes a snapshot at least every second; without one for this long it is dead or stuck.
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
-/// Requests that wait for probes at the same time. Each holds a connection and a place in the command queue.
-const CHECKS_AT_ONCE: usize = 96;
+/// Requests for one volume that wait for its probe at the same time: as many as can read on one listener, since each
+/// costs a connection and one message, and however many ask about a volume, one look answers them all. So a crowd on
+/// one listener is never refused, and two crowds hold no more.
+const CHECKS_AT_ONCE: usize = listen::READERS;
+/// The same for all volumes. Each costs a message and an answer for every volume there is, and a second one learns
+/// nothing that the first does not.
+const CHECKS_OF_ALL_AT_ONCE: usize = 2;
 /// Answers that are made at the same time, each on a thread of its own.
 const ANSWERS_AT_ONCE: usize = 4;
 /// Scrapes that are made at the same time, beside these.
 const SCRAPES_AT_ONCE: usize = 1;
+/// A text is given to every scrape of its snapshot for so long. Not longer: what is counted goes on beside it.
+const SCRAPE_LASTS: Duration = Duration::from_secs(1);
 /// Paths that are told to those who asked for another one.
 const PATHS: [&str; 16] = [
     "/",
@@ -83,12 +93,25 @@ struct Shared {
     metrics: Metrics,
     commands: mpsc::Sender<Command>,
     host: HostFacts,
-    /// A permit for each request that waits for probes.
+    /// A permit for each request that waits for the probe of one volume.
     checks: Semaphore,
+    /// A permit for each that waits for those of all.
+    checks_of_all: Semaphore,
     /// A permit for each answer that is being made.
     answers: Arc<Semaphore>,
     /// The permit for a scrape: no other answer can take it.
     scrapes: Arc<Semaphore>,
+    /// What the last scrape was given.
+    scraped: Mutex<Option<Scraped>>,
+}
+
+/// The text of a scrape.
+#[derive(Debug)]
+struct Scraped {
+    /// Of which snapshot; it is not kept for this.
+    of: Weak<Snapshot>,
+    made: Monotonic,
+    text: Bytes,
 }
 
 impl Shared {
@@ -100,13 +123,38 @@ impl Shared {
             commands,
             host,
             checks: Semaphore::new(CHECKS_AT_ONCE),
+            checks_of_all: Semaphore::new(CHECKS_OF_ALL_AT_ONCE),
             answers: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)),
             scrapes: Arc::new(Semaphore::new(SCRAPES_AT_ONCE)),
+            scraped: Mutex::new(None),
         }
+    }
+
+    /// The metrics as text, the same bytes for every scrape of one snapshot: who reads slowly holds no copy of its own.
+    fn scrape(&self, snapshot: &Arc<Snapshot>) -> Bytes {
+        // It is whole after every statement. Nobody waits here: one scrape is made at a time.
+        let mut scraped = self.scraped.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = clock::now();
+        let fits = |last: &&Scraped| {
+            std::ptr::eq(last.of.as_ptr(), Arc::as_ptr(snapshot)) && now.since(last.made) < SCRAPE_LASTS
+        };
+        if let Some(last) = scraped.as_ref().filter(fits) {
+            return last.text.clone();
+        }
+        let text = Bytes::from(self.metrics.render(snapshot));
+        *scraped = Some(Scraped { of: Arc::downgrade(snapshot), made: now, text: text.clone() });
+        text
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshots.borrow())
+    }
+
+    /// Has the event loop do something. `None`: the agent is about to end.
+    async fn order<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
+        let (done, answer) = oneshot::channel();
+        self.commands.send(command(done)).await.ok()?;
+        answer.await.ok()
     }
 
     /// How long `?check=true` waits.
@@ -120,13 +168,13 @@ impl Shared {
         self: &Arc<Self>,
         make: impl FnOnce(&Self, &Snapshot) -> T + Send + 'static,
     ) -> Result<T, StatusCode> {
-        self.with_permit_of(&self.answers, make).await
+        self.with_permit_of(&self.answers, |shared, snapshot| make(shared, snapshot)).await
     }
 
     async fn with_permit_of<T: Send + 'static>(
         self: &Arc<Self>,
         permits: &Arc<Semaphore>,
-        make: impl FnOnce(&Self, &Snapshot) -> T + Send + 'static,
+        make: impl FnOnce(&Self, &Arc<Snapshot>) -> T + Send + 'static,
     ) -> Result<T, StatusCode> {
         // The semaphore is never closed.
         let permit = Arc::clone(permits).acquire_owned().await;
@@ -171,8 +219,7 @@ fn routes(shared: Arc<Shared>) -> Router {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let make = |shared: &Shared, snapshot: &Snapshot| shared.metrics.render(snapshot);
-    let text = shared.with_permit_of(&shared.scrapes, make).await;
+    let text = shared.with_permit_of(&shared.scrapes, Shared::scrape).await;
     text.map(|body| ([(header::CONTENT_TYPE, text::CONTENT_TYPE)], body))
 }
 
@@ -225,7 +272,8 @@ async fn doctor(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 
 async fn status_page(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     let page = shared.beside(|shared, snapshot| {
-        page::page(&VolumeList::new(snapshot), &DoctorReport::of_agent(&shared.host, snapshot))
+        let sources = DoctorReport::new(&shared.host, &snapshot.sources, &snapshot.programs);
+        page::page(&VolumeList::new(snapshot), &sources)
     });
     let headers = [
         // Nothing but the page itself and its own style, should anything ever slip through the escaping.
@@ -242,9 +290,13 @@ async fn no_such_path(uri: Uri) -> Response {
 }
 
 async fn read_only(method: Method) -> Response {
-    let error = format!(
-        "{method} is not offered here: everything is read with GET, and changed with POST over the unix socket"
-    );
+    let error = if [Method::GET, Method::HEAD].contains(&method) {
+        format!("{method} is not offered here: this path changes something, with POST over the unix socket")
+    } else {
+        format!(
+            "{method} is not offered here: everything is read with GET, and changed with POST over the unix socket"
+        )
+    };
     failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new())
 }
 

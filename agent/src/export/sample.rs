@@ -98,6 +98,7 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         falls: 0,
         settles_at: None,
         incident: None,
+        is_automount: false,
         last_ok: Some(seconds(995)),
         last_probe: Some((seconds(995), Duration::from_millis(2), probe_ok())),
         stuck_since: None,
@@ -231,6 +232,7 @@ fn models() -> VolumeStatus {
                 Said { since: seconds(801), last: seconds(807), count: 3 },
             ),
         ]),
+        is_automount: false,
         last_ok: Some(seconds(800)),
         last_probe: Some((
             seconds(998),
@@ -288,6 +290,7 @@ fn scratch() -> VolumeStatus {
             message: "A probe has not returned for 45 s.".into(),
             advice: BTreeSet::new(),
         },
+        is_automount: false,
         last_ok: None,
         last_probe: Some((
             seconds(952),

@@ -99,12 +99,14 @@ pub fn check(setting: &Path, namespace: &Namespace) -> Vec<Defect> {
         (None, Err(namespace::NamespaceError::NotEnterable { .. })) => Some(false),
         (_, Err(_)) => None,
     };
+    // Only another namespace than that of process 1 is compared with it.
+    let compared = |path: &Path| if is_of_process_one == Some(false) { table(path) } else { Vec::new() };
     judge(&View {
         wants_own,
         is_of_process_one,
         sees_host: namespace::sees_host_processes(),
-        watched: &table(&namespace.mountinfo),
-        of_process_one: &table(Path::new(TABLE_OF_PROCESS_ONE)),
+        watched: &compared(&namespace.mountinfo),
+        of_process_one: &compared(Path::new(TABLE_OF_PROCESS_ONE)),
     })
 }
 

@@ -1,7 +1,7 @@
 //! One order, from the start of a worker to its answer or its abandonment.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_core::engine::ProbeOrder;
@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::Settings;
 use super::process::{Lost, StartError, Worker};
 use super::protocol::{Malformed, Reply, Request};
+use crate::error_chain::chain;
 use crate::sys::clock;
 
 /// A probe that takes longer no longer holds a place that another could have. Longer than a healthy server
@@ -40,6 +41,8 @@ pub(super) struct Attendant {
     pub(super) news: mpsc::Sender<News>,
     /// Processes started so far, by all attendants.
     pub(super) started_total: Arc<AtomicU64>,
+    /// Why the last one did not start, until one does.
+    pub(super) start_error: Arc<Mutex<Option<Arc<str>>>>,
 }
 
 /// How a conversation about one request ended.
@@ -118,6 +121,13 @@ impl Attendant {
     }
 
     async fn start(&self) -> Result<Box<Worker>, NoWorker> {
+        let started = self.try_to_start().await;
+        let error = started.as_ref().err().map(|none| chain(&none.error).into());
+        *self.start_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        started
+    }
+
+    async fn try_to_start(&self) -> Result<Box<Worker>, NoWorker> {
         let worker = Worker::spawn(&self.settings).map_err(|error| NoWorker { error, started: None })?;
         let mut worker = Box::new(worker);
         self.started_total.fetch_add(1, Ordering::Relaxed);

@@ -9,8 +9,8 @@
 //! * With `abandoned_max` workers abandoned nothing is started: orders are answered with `TooManyAbandoned`.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_core::engine::ProbeOrder;
@@ -50,6 +50,7 @@ pub(super) struct Dispatcher {
     /// their workers.
     attendants: JoinSet<()>,
     started_total: Arc<AtomicU64>,
+    start_error: Arc<Mutex<Option<Arc<str>>>>,
     queue: VecDeque<ProbeOrder>,
     /// Last in, first out: what is not needed stays unused, and is ended after a while.
     idle: Vec<Idle>,
@@ -78,6 +79,7 @@ impl Dispatcher {
             news,
             attendants: JoinSet::new(),
             started_total: Arc::default(),
+            start_error: Arc::default(),
             queue: VecDeque::new(),
             idle: Vec::new(),
             running: BTreeSet::new(),
@@ -178,6 +180,7 @@ impl Dispatcher {
                 settings: Arc::clone(&self.settings),
                 news: self.news_sender.clone(),
                 started_total: Arc::clone(&self.started_total),
+                start_error: Arc::clone(&self.start_error),
             };
             let ready = self.idle.pop().map(|idle| idle.worker);
             self.attendants.spawn(attendant.attend(order, ready));
@@ -197,6 +200,7 @@ impl Dispatcher {
             started_total: self.started_total.load(Ordering::Relaxed),
             workers: self.running.len() + self.idle.len(),
             is_at_cap: self.abandoned >= self.settings.abandoned_max,
+            start_error: self.start_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 }

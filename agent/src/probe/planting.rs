@@ -39,7 +39,7 @@ impl Planted {
     }
 }
 
-/// Why there is no sentinel. Nothing of the agent's is left behind.
+/// Why there is no sentinel. Nothing of the agent's is left behind, unless it says so.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PlantFault {
     /// The volume could not be looked at, or is not the one that is meant.
@@ -56,6 +56,11 @@ pub enum PlantFault {
     NoRoom,
     /// It could not be written.
     Write(Errno),
-    /// It was written, and reading it back past the cache gave something else.
-    ReadBack,
+    /// It was written, and did not come back past the cache.
+    ReadBack {
+        /// What reading met; `None` when it gave something else.
+        errno: Option<Errno>,
+        /// Whether the file is gone again.
+        is_removed: bool,
+    },
 }

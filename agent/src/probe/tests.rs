@@ -102,7 +102,7 @@ impl Bench {
 
     async fn settled(&mut self, done: impl Fn(&Stats) -> bool) -> Stats {
         let wait = self.pool.stats.wait_for(done);
-        *tokio::time::timeout(PATIENCE, wait).await.expect("numbers do not settle").unwrap()
+        tokio::time::timeout(PATIENCE, wait).await.expect("numbers do not settle").unwrap().clone()
     }
 }
 
@@ -155,8 +155,16 @@ fn one_worker_serves_many_probes_and_pins_nothing() {
             }
             let stats = bench.settled(|stats| stats.inflight == 0).await;
             assert_eq!((stats.started_total, stats.workers, stats.abandoned), (1, 1, 0));
+            assert_eq!(stats.start_error, None);
             let [worker] = children()[..] else { panic!("{:?}", children()) };
             assert_eq!(descriptors_at(lab, worker), 0);
+            // It was started with another: what it writes can be read by all. Here its thread has one of its own.
+            let tasks = std::fs::read_dir(format!("/proc/{worker}/task")).unwrap();
+            let status =
+                |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status")).unwrap();
+            let statuses: Vec<String> = tasks.map(|task| status(task.unwrap())).collect();
+            let is_open = |status: &String| status.lines().any(|line| line == "Umask:\t0022");
+            assert!(statuses.iter().any(is_open), "{statuses:?}");
             // Neither a descriptor nor a working directory is left on it.
             nix::mount::umount(&place).unwrap();
             bench.pool.shutdown().await;
@@ -249,6 +257,8 @@ fn a_pool_that_cannot_start_workers_says_why() {
         let mut bench = Bench::new(absent);
         bench.pool.start(any_order(1, PATIENCE));
         assert_eq!(bench.report().await.result, ProbeResult::NotRun(NotRun::WorkerLost));
+        let stats = bench.settled(|stats| stats.start_error.is_some()).await;
+        assert!(stats.start_error.is_some_and(|error| error.contains("cannot start a probe worker")));
 
         let namespace = Some(PathBuf::from("/proc/no/such/namespace"));
         let elsewhere = Settings { namespace, ..settings("real-worker.sh") };

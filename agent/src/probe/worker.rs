@@ -99,6 +99,8 @@ fn set_up(args: &WorkerArgs) -> Result<(), SetUpError> {
     if let Some(path) = &args.namespace {
         enter(path)?;
     }
+    // A sentinel must be readable for those who read the volume, whatever mask the agent was started with.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // The root directory is all that a worker pins.
     chdir("/").map_err(SetUpError::WorkingDirectory)?;
     privileges::reduce().map_err(SetUpError::Privileges)

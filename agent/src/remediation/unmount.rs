@@ -1,5 +1,7 @@
 //! Takes mounts away: the old one plainly, a left-over top, and whatever is at the private place.
 
+use std::path::Path;
+
 use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
 use agent_core::remediation::{Outcome, Refusal};
@@ -11,6 +13,7 @@ use super::attributes::{Former, again};
 use super::scene::{STACK_LIMIT, Scene, Stop, say};
 use super::stage::clear_place;
 use super::wire::Step;
+use crate::sys::device_name::device_name;
 use crate::sys::{clock, look, mount};
 
 /// Unmounts the old superblock at the mount point, so that its device can be mounted afresh. Never lazily: a
@@ -53,19 +56,13 @@ pub(super) fn unmount_old(scene: &Scene) -> Result<Step, Stop> {
 /// Whether the superblock no longer exists: the kernel then gives its number to a new one.
 fn is_gone(scene: &Scene, superblock: SuperblockId, was: Option<&Mount>) -> bool {
     let device = was.map(|mount| mount.source.clone()).filter(|source| source.starts_with(b"/"));
-    let device = device.or_else(|| device_name(superblock));
+    let by_number = || device_name(Path::new("/sys/dev/block"), superblock);
+    let device = device.or_else(|| by_number().map(|name| format!("/dev/{name}").into_bytes()));
     if let Some(is_released) = device.and_then(|device| look::is_released(&device)) {
         return is_released;
     }
     // No device to ask: as far as this namespace shows.
     scene.table().is_ok_and(|table| table.showing(superblock).next().is_none())
-}
-
-/// kernel: `dev_uevent`, drivers/base/core.c, since 2.6.31: DEVNAME in /sys/dev/block/MAJOR:MINOR/uevent.
-fn device_name(superblock: SuperblockId) -> Option<Vec<u8>> {
-    let text = std::fs::read_to_string(format!("/sys/dev/block/{superblock}/uevent")).ok()?;
-    let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
-    Some(format!("/dev/{name}").into_bytes())
 }
 
 /// Somebody else keeps the sick superblock alive: a bind, another namespace, a mount that was detached with files

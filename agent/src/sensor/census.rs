@@ -24,7 +24,7 @@ use self::ledger::Ledger;
 use self::scout::{Found, Scout};
 use crate::error_chain::chain;
 use crate::sensor::ebpf::TaskIterator;
-use crate::sensor::wake::{Outbox, Running, Wake};
+use crate::sensor::wake::{Outbox, Running, Wake, no_thread};
 use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
 
@@ -126,7 +126,7 @@ pub fn start(
     };
     match Running::start("census", &wake, move || taker.run()) {
         Ok(thread) => (Some(Handle { shared, wake, _thread: thread }), state),
-        Err(why) => (None, SourceState::Off(why)),
+        Err(error) => (None, SourceState::Off(no_thread(error))),
     }
 }
 

@@ -19,7 +19,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tokio::sync::mpsc::Sender;
 
 use self::holders::{Holders, NewHolder};
-use crate::sensor::wake::{Outbox, Running, Wake, Woken};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken, no_thread};
 use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
 
@@ -73,7 +73,7 @@ impl FuseDaemons {
             not_before: Monotonic::default(),
             state: SourceState::Running,
         };
-        let thread = Running::start("fuse-daemons", &wake, move || watcher.run())?;
+        let thread = Running::start("fuse-daemons", &wake, move || watcher.run()).map_err(no_thread)?;
         Ok(Self { wake, tracked, _thread: thread })
     }
 

@@ -24,7 +24,6 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use agent_core::time::Monotonic;
@@ -37,7 +36,7 @@ use self::reading::{Look, Reading};
 use self::requests::{Requests, Work};
 use self::source::{ProcFile, TableSource};
 use crate::error_chain::chain;
-use crate::sensor::wake::{Outbox, Wake, Woken, wait_for_end};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken};
 use crate::sensor::{MountChange, ScanStats, SensorEvent, SourceName, SourceState};
 use crate::sys::clock;
 
@@ -100,7 +99,8 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Handle {
     requests: Arc<Requests>,
-    thread: Option<JoinHandle<()>>,
+    /// Kept for its end alone.
+    _thread: Running,
 }
 
 impl Handle {
@@ -134,24 +134,6 @@ impl Handle {
     pub fn spent(&self, cost: Duration) {
         self.requests.add_spent(cost);
     }
-
-    /// Ends the thread and waits for it, at most for a second.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.requests.wake.stop();
-        if let Some(thread) = self.thread.take() {
-            wait_for_end(thread);
-        }
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.end();
-    }
 }
 
 /// Starts to watch the table. The first snapshot follows at once; a table that cannot be read is reported as
@@ -184,11 +166,9 @@ fn run(reading: Reading, processor_percent: u32, events: Sender<SensorEvent>) ->
         took: Duration::ZERO,
         reported: [None, None],
     };
-    let thread = std::thread::Builder::new()
-        .name("mount-table".into())
-        .spawn(move || watcher.run())
-        .map_err(StartError::Thread)?;
-    Ok(Handle { requests, thread: Some(thread) })
+    let thread =
+        Running::start("mount-table", &requests.wake, move || watcher.run()).map_err(StartError::Thread)?;
+    Ok(Handle { requests, _thread: thread })
 }
 
 /// The thread's own state.

@@ -29,7 +29,7 @@ use agent_core::topology::Mount;
 use tokio::sync::mpsc::Sender;
 
 use self::table::{Counters, Row, row_of};
-use crate::sensor::wake::{Outbox, Running, Wake};
+use crate::sensor::wake::{Outbox, Running, Wake, no_thread};
 use crate::sensor::{SensorEvent, SourceState, lock};
 use crate::sys::clock;
 
@@ -78,7 +78,7 @@ impl SysfsErrors {
             wake: Arc::clone(&wake),
             not_before: Monotonic::default(),
         };
-        let thread = Running::start("sysfs-errors", &wake, move || reader.run())?;
+        let thread = Running::start("sysfs-errors", &wake, move || reader.run()).map_err(no_thread)?;
         Ok(Self { wake, watched, _thread: thread })
     }
 

@@ -1,6 +1,7 @@
 //! What every sensor thread needs: a way to be woken, a way to be stopped, and a way to send without being
 //! stuck on a full channel when it is told to stop.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ const END_PAUSE: Duration = Duration::from_millis(1);
 
 /// Waits for a thread that was told to stop, at most for a second. A thread that the kernel keeps longer is left
 /// behind: it ends when it comes back, and the agent's own end is not held up by it.
-pub(super) fn wait_for_end(thread: JoinHandle<()>) {
+fn wait_for_end(thread: JoinHandle<()>) {
     let started = clock::now();
     while !thread.is_finished() {
         if clock::now().since(started) >= END_PATIENCE {
@@ -58,16 +59,20 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts a thread that ends when `wake` tells it to, or says why there is none.
+    /// Starts a thread that ends when `wake` tells it to.
     pub(super) fn start(
         name: &str,
         wake: &Arc<Wake>,
         body: impl FnOnce() + Send + 'static,
-    ) -> Result<Self, String> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-        let thread = thread.map_err(|error| format!("no thread: {error}"))?;
+    ) -> io::Result<Self> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
         Ok(Self { wake: Arc::clone(wake), thread: Some(thread) })
     }
+}
+
+/// Why a sensor does not run.
+pub(super) fn no_thread(error: io::Error) -> String {
+    format!("no thread: {error}")
 }
 
 impl Drop for Running {

@@ -51,7 +51,7 @@ impl Disk {
         }
         #[cfg(test)]
         self.record(tape::Change::MakeDirectory(path.to_owned()));
-        above.map_or(Ok(()), |above| self.sync_directory(above))
+        above.map_or(Ok(()), |above| self.sync_names(above))
     }
 
     /// A new, empty file of that name.
@@ -110,7 +110,12 @@ impl Disk {
     }
 
     /// Brings the names in a directory to the disk.
-    pub(super) fn sync_directory(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn sync_directory(&self, path: &Path) -> Result<(), StoreError> {
+        let synced = self.sync_names(path);
+        synced.map_err(|source| StoreError::Io { operation: "sync", path: path.to_path_buf(), source })
+    }
+
+    fn sync_names(&self, path: &Path) -> io::Result<()> {
         File::open(path).and_then(|directory| directory.sync_all())?;
         #[cfg(test)]
         self.record(tape::Change::SyncDirectory(path.to_owned()));

@@ -335,11 +335,7 @@ impl Journal {
         }
         let file = self.disk.replace(&self.path, text.as_bytes())?;
         if let Some(dir) = self.path.parent() {
-            self.disk.sync_directory(dir).map_err(|source| StoreError::Io {
-                operation: "sync",
-                path: dir.to_path_buf(),
-                source,
-            })?;
+            self.disk.sync_directory(dir)?;
         }
         self.file = Some(file);
         self.appended = 0;

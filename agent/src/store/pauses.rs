@@ -15,12 +15,15 @@ use serde_json::{Map, Value};
 
 use super::StoreError;
 use super::disk::Disk;
-use super::journal::{check_owner, read_bounded, set_aside};
+use super::form::Form;
+use super::journal::{check_owner, read_bounded};
 use super::memory::{Clocks, FileActor, Moment};
 use super::record::API_VERSION;
+use super::shelf::put_away;
 
 pub(super) const FILE: &str = "pauses.json";
-const KIND: &str = "Pauses";
+/// What it is.
+pub(super) const FORM: Form = Form { version: API_VERSION, kind: "Pauses", old: &[] };
 /// Nothing that this agent writes gets there.
 const MAX_BYTES: u64 = 16 << 20;
 
@@ -98,14 +101,14 @@ impl PauseFile {
             Err(source) => Err(StoreError::Io { operation: "read", path, source }),
             Ok(bytes) => {
                 check_owner(&path)?;
-                match parse(&bytes) {
+                match FORM.parse::<Envelope>(&bytes) {
                     Ok(envelope) => {
                         self.other = envelope.other.clone();
                         Ok(envelope.into_pauses(&Clocks::of_now()))
                     }
                     Err(Some(version)) => Err(StoreError::Future { path, version }),
                     Err(None) => {
-                        let kept = set_aside(&self.disk, &path)?;
+                        let kept = put_away(&self.disk, &path)?;
                         Err(StoreError::BadFile { path, kept })
                     }
                 }
@@ -124,19 +127,7 @@ impl PauseFile {
         let mut text = serde_json::to_string_pretty(&envelope).unwrap_or_default();
         text.push('\n');
         self.disk.replace(&path, text.as_bytes())?;
-        let synced = self.disk.sync_directory(&self.dir);
-        synced.map_err(|source| StoreError::Io { operation: "sync", path: self.dir.clone(), source })
-    }
-}
-
-/// The file, or the version of a newer agent, or nothing that can be understood.
-fn parse(bytes: &[u8]) -> Result<Envelope, Option<String>> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|_| None)?;
-    let word = |key| value.get(key).and_then(Value::as_str);
-    match (word("apiVersion"), word("kind")) {
-        (Some(API_VERSION), Some(KIND)) => serde_json::from_value(value).map_err(|_| None),
-        (Some(version), Some(KIND)) if version != API_VERSION => Err(Some(version.to_owned())),
-        _ => Err(None),
+        self.disk.sync_directory(&self.dir)
     }
 }
 
@@ -146,7 +137,7 @@ impl Envelope {
         let own = pauses.volumes.iter().map(|(id, pause)| (Some(id.as_str().to_owned()), pause));
         Self {
             api_version: API_VERSION.to_owned(),
-            kind: KIND.to_owned(),
+            kind: FORM.kind.to_owned(),
             boot: clocks.boot.clone(),
             pauses: node.chain(own).map(|(volume, pause)| Entry::new(volume, pause, clocks)).collect(),
             other,

@@ -1,29 +1,45 @@
 //! Sentinels that people had put on volumes and that the configuration does not name: `sentinels.json`.
 //!
 //! Small and rarely written: always as a whole, beside the old file, which it then replaces in one step. A bad entry
-//! costs that entry and stays in the file; a file that is no such file is kept under another name; one of a later
-//! version is read as far as it goes by nobody, and never written over.
+//! costs that entry and stays in the file, and so does what a newer agent wrote beside what this one understands. A
+//! file that is no such file is kept under another name; one of a later version is neither read nor written over.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use agent_core::id::VolumeId;
+use agent_core::path::BytePath;
 use agent_core::volume::Sentinel;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::disk::Disk;
+use super::form::Form;
+use super::journal::{check_owner, read_bounded};
 use super::record::{API_VERSION, Bytes};
-use super::{PATIENCE, StoreError};
+use super::shelf::put_away;
+use super::{PATIENCE, StoreError, in_time};
 
 pub(super) const FILE: &str = "sentinels.json";
-const KIND: &str = "Sentinels";
+/// What it is.
+pub(super) const FORM: Form = Form { version: API_VERSION, kind: "Sentinels", old: &[] };
 /// Nothing that this agent writes gets there.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
+
+/// A sentinel that counts although the configuration does not name it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pin {
+    /// Where, and with which content.
+    pub sentinel: Sentinel,
+    /// What the configuration said was to be mounted there. `None`: nothing.
+    pub source: Option<Vec<u8>>,
+}
+
+/// All that is pinned, by volume.
+pub(crate) type Pins = BTreeMap<VolumeId, Pin>;
 
 /// The whole file.
 #[derive(Serialize, Deserialize)]
@@ -32,6 +48,8 @@ struct Envelope {
     api_version: String,
     kind: String,
     sentinels: Vec<Value>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 /// One entry.
@@ -41,6 +59,10 @@ struct Entry {
     path: Bytes,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     content: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<Bytes>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 /// The pinned sentinels, and where they are kept.
@@ -48,8 +70,26 @@ struct Entry {
 pub struct PinFile {
     disk: Disk,
     dir: PathBuf,
-    /// Entries that were not understood, kept as they are. `None`: the file must not be written.
-    kept: Arc<Mutex<Option<Vec<Value>>>>,
+    /// Whether the directory is this agent's alone. Nothing is written before that is known.
+    is_ours: Arc<OnceLock<bool>>,
+    /// The number of the newest set.
+    newest: Arc<AtomicU64>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// What is known of the file. Locked while it is written: two writers at once would share the new file.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The file is not ours to write.
+    is_left_alone: bool,
+    /// The number of the set that is on it.
+    written: u64,
+    /// Entries that were not understood.
+    odd: Vec<Value>,
+    /// What else was said of volumes.
+    other_of: BTreeMap<VolumeId, Map<String, Value>>,
+    /// What else was said.
+    other: Map<String, Value>,
 }
 
 /// What a file said when it was read.
@@ -58,229 +98,162 @@ pub struct Pinned {
     /// The writing side.
     pub file: PinFile,
     /// By volume.
-    pub sentinels: BTreeMap<VolumeId, Sentinel>,
+    pub pins: BTreeMap<VolumeId, Pin>,
     /// What is wrong with the file, for the log.
     pub defects: Vec<StoreError>,
 }
 
 /// Reads what was pinned, or goes on without.
-pub async fn open(state_dir: &Path) -> Pinned {
-    let dir = state_dir.to_path_buf();
-    let reading = tokio::task::spawn_blocking(move || read(&dir));
-    match tokio::time::timeout(PATIENCE, reading).await {
-        Ok(Ok(pinned)) => pinned,
-        Ok(Err(_)) => unknown(state_dir, StoreError::Gone),
-        Err(_) => unknown(state_dir, StoreError::Slow { dir: state_dir.to_path_buf(), patience: PATIENCE }),
+pub(super) async fn open(state_dir: &Path, is_ours: Arc<OnceLock<bool>>) -> Pinned {
+    let (dir, ours) = (state_dir.to_path_buf(), Arc::clone(&is_ours));
+    let reading = tokio::task::spawn_blocking(move || read(&Disk::default(), &dir, ours));
+    let defect = match in_time(state_dir, reading).await {
+        Ok(pinned) => return pinned,
+        Err(defect) => defect,
+    };
+    // A file that was not read must not be written over.
+    let kept = Kept { is_left_alone: true, ..Kept::default() };
+    Pinned {
+        file: PinFile::new(&Disk::default(), state_dir, is_ours, kept),
+        pins: Pins::new(),
+        defects: vec![defect],
     }
 }
 
-/// A file that was not read must not be written over.
-fn unknown(dir: &Path, defect: StoreError) -> Pinned {
-    let file = PinFile { disk: Disk::default(), dir: dir.to_path_buf(), kept: Arc::new(Mutex::new(None)) };
-    Pinned { file, sentinels: BTreeMap::new(), defects: vec![defect] }
-}
-
-/// Takes the sentinel of one volume out of the file, where no agent has it open.
-pub(super) fn drop_pin(dir: &Path, volume: &str) -> Result<(), StoreError> {
-    let mut pinned = read(dir);
-    match pinned.sentinels.remove(&VolumeId::new(volume)) {
-        Some(_) => pinned.file.replace(&pinned.sentinels),
+/// Takes the sentinel of one volume out of the file, where no agent has it open and this process holds the directory.
+pub(super) fn drop_pin(disk: &Disk, dir: &Path, volume: &str) -> Result<(), StoreError> {
+    let mut pinned = read(disk, dir, Arc::new(OnceLock::from(true)));
+    match pinned.pins.remove(&VolumeId::new(volume)) {
+        Some(_) => pinned.file.replace(1, &pinned.pins),
         None => Ok(()),
     }
 }
 
-fn read(dir: &Path) -> Pinned {
-    read_with(&Disk::default(), dir)
-}
-
-pub(super) fn read_with(disk: &Disk, dir: &Path) -> Pinned {
-    let path = dir.join(FILE);
-    let bytes = match load(&path) {
-        Ok(bytes) => bytes,
-        Err(defect) => return unknown(dir, defect),
-    };
-    let mut pinned = unknown(dir, StoreError::Gone);
-    pinned.defects.clear();
-    let mut kept = Vec::new();
-    match bytes.as_deref().map(serde_json::from_slice::<Envelope>) {
-        None => {}
-        Some(Ok(envelope)) if envelope.api_version != API_VERSION || envelope.kind != KIND => {
-            let version = format!("{} {}", envelope.api_version, envelope.kind);
-            return unknown(dir, StoreError::Future { path, version });
-        }
-        Some(Ok(envelope)) => {
+pub(super) fn read(disk: &Disk, dir: &Path, is_ours: Arc<OnceLock<bool>>) -> Pinned {
+    let (mut kept, mut pins, mut defects) = (Kept::default(), Pins::new(), Vec::new());
+    match load(disk, dir) {
+        Ok(None) => {}
+        Ok(Some(envelope)) => {
+            let path = dir.join(FILE);
+            kept.other = envelope.other;
             for value in envelope.sentinels {
                 match serde_json::from_value::<Entry>(value.clone()) {
-                    Ok(entry) => {
-                        let (id, sentinel) = entry.into_sentinel();
-                        pinned.sentinels.insert(id, sentinel);
-                    }
-                    Err(_) => kept.push(value),
+                    Ok(entry) => entry.take_in(&mut pins, &mut kept.other_of),
+                    Err(_) => kept.odd.push(value),
                 }
             }
-            if !kept.is_empty() {
-                let lines = kept.len();
-                pinned.defects.push(StoreError::BadLines { kept: path.clone(), path, lines });
+            if !kept.odd.is_empty() {
+                defects.push(StoreError::BadLines { kept: path.clone(), path, lines: kept.odd.len() });
             }
         }
-        Some(Err(_)) => {
-            let aside = dir.join(format!("{FILE}.damaged"));
-            let defect = match disk.rename(&path, &aside) {
-                Ok(()) => StoreError::BadLines { path, kept: aside, lines: 1 },
-                Err(source) => return unknown(dir, StoreError::Io { operation: "keep", path, source }),
-            };
-            pinned.defects.push(defect);
+        // It is out of the way.
+        Err(defect @ StoreError::BadLines { .. }) => defects.push(defect),
+        Err(defect) => {
+            kept.is_left_alone = true;
+            defects.push(defect);
         }
     }
-    pinned.file.disk = disk.clone();
-    pinned.file.kept = Arc::new(Mutex::new(Some(kept)));
-    pinned
+    Pinned { file: PinFile::new(disk, dir, is_ours, kept), pins, defects }
 }
 
-/// The file's bytes; `None` when there is none. It decides what counts as the right volume: nobody else may write it.
-fn load(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    let failed = |operation, source| StoreError::Io { operation, path: path.to_path_buf(), source };
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(failed("open", source)),
+/// What the file says; `None` when there is none. It decides what counts as the right volume: nobody else may write it.
+fn load(disk: &Disk, dir: &Path) -> Result<Option<Envelope>, StoreError> {
+    let path = dir.join(FILE);
+    let bytes = match read_bounded(&path, MAX_BYTES) {
+        Ok(bytes) => bytes,
+        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StoreError::Io { operation: "read", path, source }),
     };
-    let facts = file.metadata().map_err(|source| failed("look at", source))?;
-    let (owner, mode) = (facts.uid(), facts.mode() & 0o7777);
-    let own = nix::unistd::geteuid().as_raw();
-    if (owner != 0 && owner != own) || mode & 0o022 != 0 {
-        return Err(StoreError::Unsafe { path: path.to_path_buf(), owner, mode });
+    check_owner(dir)?;
+    check_owner(&path)?;
+    match FORM.parse(&bytes) {
+        Ok(envelope) => Ok(Some(envelope)),
+        Err(Some(version)) => Err(StoreError::Future { path, version }),
+        Err(None) => {
+            put_away(disk, &path).and_then(|kept| Err(StoreError::BadLines { path, kept, lines: 1 }))
+        }
     }
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(|source| failed("read", source))?;
-    Ok(Some(bytes))
 }
 
 impl Entry {
-    fn new(id: &VolumeId, sentinel: &Sentinel) -> Self {
-        let content = sentinel.content.as_ref();
-        let content = content.map(|content| Bytes::from(&agent_core::path::BytePath::new(content.clone())));
-        Self { volume: id.as_str().to_owned(), path: Bytes::from(&sentinel.path), content }
+    fn new(id: &VolumeId, pin: &Pin, other: Map<String, Value>) -> Self {
+        let bytes = |bytes: &Vec<u8>| Bytes::from(&BytePath::new(bytes.clone()));
+        Self {
+            volume: id.as_str().to_owned(),
+            path: Bytes::from(&pin.sentinel.path),
+            content: pin.sentinel.content.as_ref().map(bytes),
+            source: pin.source.as_ref().map(bytes),
+            other,
+        }
     }
 
-    fn into_sentinel(self) -> (VolumeId, Sentinel) {
-        let bytes = |bytes: Bytes| agent_core::path::BytePath::from(bytes);
-        let content = self.content.map(|content| bytes(content).as_bytes().to_vec());
-        (VolumeId::new(self.volume), Sentinel { path: bytes(self.path), content })
+    fn take_in(self, pins: &mut Pins, other_of: &mut BTreeMap<VolumeId, Map<String, Value>>) {
+        let bytes = |bytes: Bytes| BytePath::from(bytes).as_bytes().to_vec();
+        let sentinel = Sentinel { path: self.path.into(), content: self.content.map(bytes) };
+        let id = VolumeId::new(self.volume);
+        if !self.other.is_empty() {
+            other_of.insert(id.clone(), self.other);
+        }
+        pins.insert(id, Pin { sentinel, source: self.source.map(bytes) });
     }
 }
 
 impl PinFile {
-    /// Writes the whole set.
+    fn new(disk: &Disk, dir: &Path, is_ours: Arc<OnceLock<bool>>, kept: Kept) -> Self {
+        let (newest, kept) = (Arc::default(), Arc::new(Mutex::new(kept)));
+        Self { disk: disk.clone(), dir: dir.to_path_buf(), is_ours, newest, kept }
+    }
+
+    /// Writes the whole set, in the order of the calls: what a newer set has overtaken is not written.
     ///
-    /// # Errors
-    /// When it could not be written; the set counts all the same until the agent ends.
-    pub async fn write(&self, sentinels: BTreeMap<VolumeId, Sentinel>) -> Result<(), StoreError> {
+    /// The future fails when it could not be written; the set counts all the same until the agent ends.
+    pub fn write(
+        &self,
+        pins: BTreeMap<VolumeId, Pin>,
+    ) -> impl Future<Output = Result<(), StoreError>> + use<> {
         let this = self.clone();
-        let writing = tokio::task::spawn_blocking(move || this.replace(&sentinels));
-        match tokio::time::timeout(PATIENCE, writing).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(StoreError::Gone),
-            Err(_) => Err(StoreError::Slow { dir: self.dir.clone(), patience: PATIENCE }),
+        let number = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
+        async move {
+            let dir = this.dir.clone();
+            let writing = tokio::task::spawn_blocking(move || this.replace(number, &pins));
+            in_time(&dir, writing).await?
         }
     }
 
-    pub(super) fn replace(&self, sentinels: &BTreeMap<VolumeId, Sentinel>) -> Result<(), StoreError> {
-        // Held while writing: two writers at once would share the new file.
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn replace(&self, number: u64, pins: &Pins) -> Result<(), StoreError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.written > number {
+            return Ok(());
+        }
         let path = self.dir.join(FILE);
-        let failed =
-            |operation, path: &Path, source| StoreError::Io { operation, path: path.to_path_buf(), source };
-        let Some(kept) = kept.as_ref() else {
-            let source = io::Error::other("it was not understood at the start, and is left alone");
-            return Err(failed("write", &path, source));
-        };
-        let entries = sentinels.iter().map(|(id, sentinel)| serde_json::to_value(Entry::new(id, sentinel)));
-        let entries: Result<Vec<Value>, _> = entries.chain(kept.iter().cloned().map(Ok)).collect();
+        if kept.is_left_alone {
+            return Err(StoreError::LeftAlone { path });
+        }
+        match self.is_ours.get() {
+            Some(true) => {}
+            Some(false) => return Err(StoreError::Held { dir: self.dir.clone() }),
+            None => return Err(StoreError::Slow { dir: self.dir.clone(), patience: PATIENCE }),
+        }
+        // Others who may write there could have put anything in the way.
+        check_owner(&self.dir)?;
+        kept.other_of.retain(|id, _| pins.contains_key(id));
+        let other_of = |id| kept.other_of.get(id).cloned().unwrap_or_default();
+        let entries = pins.iter().map(|(id, pin)| serde_json::to_value(Entry::new(id, pin, other_of(id))));
+        let entries: Result<Vec<Value>, _> = entries.chain(kept.odd.iter().cloned().map(Ok)).collect();
         let text = entries.and_then(|sentinels| {
-            let (api_version, kind) = (API_VERSION.to_owned(), KIND.to_owned());
-            serde_json::to_vec_pretty(&Envelope { api_version, kind, sentinels })
+            let (api_version, kind) = (API_VERSION.to_owned(), FORM.kind.to_owned());
+            serde_json::to_vec_pretty(&Envelope { api_version, kind, sentinels, other: kept.other.clone() })
         });
-        let text = text.map_err(|error| failed("write", &path, io::Error::other(error)))?;
+        let text = text.map_err(|error| StoreError::Io {
+            operation: "write",
+            path: path.clone(),
+            source: io::Error::other(error),
+        })?;
         self.disk.replace(&path, &text)?;
-        self.disk.sync_directory(&self.dir).map_err(|source| failed("sync", &self.dir, source))
+        kept.written = number;
+        self.disk.sync_directory(&self.dir)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    fn sentinel(path: &str, content: Option<&[u8]>) -> Sentinel {
-        Sentinel { path: path.into(), content: content.map(<[u8]>::to_vec) }
-    }
-
-    fn some() -> BTreeMap<VolumeId, Sentinel> {
-        BTreeMap::from([
-            (VolumeId::new("a"), sentinel(".mountie", Some(b"x"))),
-            (VolumeId::new("b"), sentinel("caf\u{e9}", Some(b"\xff\x00"))),
-            (VolumeId::new("c"), sentinel("s", None)),
-        ])
-    }
-
-    #[test]
-    fn what_was_written_is_read_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = read(dir.path());
-        assert!(first.sentinels.is_empty() && first.defects.is_empty());
-        first.file.replace(&some()).unwrap();
-        assert_eq!(read(dir.path()).sentinels, some());
-        let mode = fs::metadata(dir.path().join(FILE)).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn a_bad_entry_costs_one_volume_and_stays_in_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        read(dir.path()).file.replace(&some()).unwrap();
-        let path = dir.path().join(FILE);
-        let text = fs::read_to_string(&path).unwrap().replace("\"volume\": \"a\"", "\"volume\": 7");
-        fs::write(&path, text).unwrap();
-        let second = read(dir.path());
-        assert_eq!(second.sentinels.keys().map(VolumeId::as_str).collect::<Vec<_>>(), ["b", "c"]);
-        assert_eq!(second.defects.len(), 1);
-        second.file.replace(&second.sentinels).unwrap();
-        assert!(fs::read_to_string(&path).unwrap().contains("\"volume\": 7"));
-    }
-
-    #[test]
-    fn a_file_that_is_none_is_kept_and_one_of_a_later_version_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE);
-        let write = |text: &str| {
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        };
-        write("{ half");
-        let damaged = read(dir.path());
-        assert!(matches!(&damaged.defects[..], [StoreError::BadLines { .. }]), "{:?}", damaged.defects);
-        damaged.file.replace(&some()).unwrap();
-        assert_eq!(fs::read_to_string(dir.path().join("sentinels.json.damaged")).unwrap(), "{ half");
-
-        let later = "{\"apiVersion\":\"mountie/v9\",\"kind\":\"Sentinels\",\"sentinels\":[]}";
-        write(later);
-        let later_read = read(dir.path());
-        assert!(matches!(&later_read.defects[..], [StoreError::Future { .. }]));
-        assert!(later_read.file.replace(&some()).is_err());
-        assert_eq!(fs::read_to_string(&path).unwrap(), later);
-    }
-
-    #[test]
-    fn a_file_that_others_may_write_is_not_believed() {
-        let dir = tempfile::tempdir().unwrap();
-        read(dir.path()).file.replace(&some()).unwrap();
-        let path = dir.path().join(FILE);
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-        let found = read(dir.path());
-        assert!(found.sentinels.is_empty());
-        assert!(matches!(&found.defects[..], [StoreError::Unsafe { .. }]));
-    }
-}
+mod tests;

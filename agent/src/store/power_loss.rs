@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use agent_core::hash::hash;
 use agent_core::health::loss::Actor;
@@ -19,7 +20,7 @@ use super::disk::Disk;
 use super::disk::tape::{Moment, Tape, Torn, clear};
 use super::journal::{Journal, StoreError};
 use super::pauses::PauseFile;
-use super::pins;
+use super::pins::{self, Pin, Pins};
 use super::record::Record;
 use super::shelf::Shelf;
 
@@ -65,10 +66,10 @@ impl Running {
         let (shelf, memories, mut defects) = Shelf::open(disk, dir, false);
         let (pauses, paused, defect) = PauseFile::open(disk, dir, false);
         defects.extend(defect);
-        let pinned = pins::read_with(disk, dir);
+        let pinned = pins::read(disk, dir, Arc::new(OnceLock::from(true)));
         defects.extend(pinned.defects);
         let found = Found {
-            values: values(&replay.unfinished, &memories, &paused, &pinned.sentinels),
+            values: values(&replay.unfinished, &memories, &paused, &pinned.pins),
             next_plan: replay.next_plan.0,
             journal_defects,
             defects,
@@ -91,7 +92,7 @@ fn values(
     unfinished: &[agent_core::observation::Unfinished],
     memories: &[Memory],
     paused: &Pauses,
-    sentinels: &BTreeMap<VolumeId, Sentinel>,
+    pins: &Pins,
 ) -> BTreeMap<Key, u64> {
     let mut values = BTreeMap::new();
     values.extend(unfinished.iter().map(|plan| (Key::Plan(plan.plan.0), 1)));
@@ -101,8 +102,8 @@ fn values(
     }
     let number = |text: &str| text.parse().unwrap();
     values.extend(paused.node.iter().map(|pause| (Key::Pauses, number(pause.reason.as_ref().unwrap()))));
-    for sentinel in sentinels.values() {
-        let content = String::from_utf8(sentinel.content.clone().unwrap()).unwrap();
+    for pin in pins.values() {
+        let content = String::from_utf8(pin.sentinel.content.clone().unwrap()).unwrap();
         values.insert(Key::Pins, number(&content));
     }
     values
@@ -148,9 +149,10 @@ fn pauses(value: u64) -> Pauses {
     Pauses { node: Some(node), ..Pauses::default() }
 }
 
-fn sentinels(value: u64) -> BTreeMap<VolumeId, Sentinel> {
+fn pins(value: u64) -> Pins {
     let content = Some(value.to_string().into_bytes());
-    BTreeMap::from([(VolumeId::new("models"), Sentinel { path: ".mountie".into(), content })])
+    let sentinel = Sentinel { path: ".mountie".into(), content };
+    Pins::from([(VolumeId::new("models"), Pin { sentinel, source: None })])
 }
 
 /// One history, with everything that was written in its order.
@@ -214,7 +216,7 @@ impl History {
             }
             _ => {
                 self.begin(Key::Pins, Some(value));
-                running.pins.replace(&sentinels(value)).unwrap();
+                running.pins.replace(value, &pins(value)).unwrap();
                 self.tell(|key| key == Key::Pins);
             }
         }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::disk::Disk;
+use super::form::Form;
 use super::journal::{StoreError, check_owner, open_intents, read_bounded, take_lock};
 use super::record::API_VERSION;
 use super::shelf::{self, Shelf};
@@ -74,8 +75,8 @@ pub fn read(dir: &Path) -> Result<State, StoreError> {
         problems: Vec::new(),
     };
     read_volumes(&dir.join(shelf::FOLDER), &mut state)?;
-    state.pauses = list_in(&dir.join(pauses::FILE), "pauses", &mut state.problems);
-    state.sentinels = list_in(&dir.join(pins::FILE), "sentinels", &mut state.problems);
+    state.pauses = list_in((&dir.join(pauses::FILE), &pauses::FORM), "pauses", &mut state.problems);
+    state.sentinels = list_in((&dir.join(pins::FILE), &pins::FORM), "sentinels", &mut state.problems);
     match open_intents(dir) {
         Ok((open, bad)) => {
             state.unfinished = open.iter().filter_map(|record| serde_json::to_value(record).ok()).collect();
@@ -96,6 +97,14 @@ fn text(error: &StoreError) -> String {
     }
 }
 
+/// A newer agent wrote it, or it says nothing.
+fn not_understood(path: &Path, version: Option<String>) -> String {
+    match version {
+        Some(version) => text(&StoreError::Future { path: path.to_path_buf(), version }),
+        None => format!("`{}` could not be understood", path.display()),
+    }
+}
+
 fn read_volumes(folder: &Path, state: &mut State) -> Result<(), StoreError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -110,10 +119,7 @@ fn read_volumes(folder: &Path, state: &mut State) -> Result<(), StoreError> {
         let file = check_owner(&path).map_err(|error| text(&error)).and_then(|()| {
             let bytes = read_bounded(&path, shelf::MAX_BYTES)
                 .map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-            let parsed = shelf::parse(&bytes).map_err(|version| match version {
-                Some(version) => text(&StoreError::Future { path: path.clone(), version }),
-                None => format!("`{}` could not be understood", path.display()),
-            });
+            let parsed = shelf::parse(&bytes).map_err(|version| not_understood(&path, version));
             serde_json::to_value(parsed?).map_err(|error| error.to_string())
         });
         match file {
@@ -125,7 +131,7 @@ fn read_volumes(folder: &Path, state: &mut State) -> Result<(), StoreError> {
 }
 
 /// The entries of a small file that is one list.
-fn list_in(path: &Path, key: &str, problems: &mut Vec<String>) -> Vec<Value> {
+fn list_in((path, form): (&Path, &Form), key: &str, problems: &mut Vec<String>) -> Vec<Value> {
     let bytes = match read_bounded(path, pins::MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
@@ -134,15 +140,9 @@ fn list_in(path: &Path, key: &str, problems: &mut Vec<String>) -> Vec<Value> {
             return Vec::new();
         }
     };
-    let value = check_owner(path).map_err(|error| text(&error)).and_then(|()| {
-        let value: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| format!("`{}` could not be understood: {error}", path.display()))?;
-        let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        if version == API_VERSION {
-            return Ok(value);
-        }
-        Err(text(&StoreError::Future { path: path.to_path_buf(), version: version.to_owned() }))
-    });
+    let value = check_owner(path)
+        .map_err(|error| text(&error))
+        .and_then(|()| form.parse::<Value>(&bytes).map_err(|version| not_understood(path, version)));
     match value {
         Ok(value) => value.get(key).and_then(Value::as_array).cloned().unwrap_or_default(),
         Err(problem) => {
@@ -161,10 +161,11 @@ pub fn forget(dir: &Path, volume: &str) -> Result<bool, StoreError> {
     let _lock = take_lock(dir)?;
     let is_kept =
         read(dir)?.of(volume).is_some_and(|state| !state.volumes.is_empty() || !state.sentinels.is_empty());
-    let (mut shelf, _, _) = Shelf::open(&Disk::default(), dir, false);
+    let disk = Disk::default();
+    let (mut shelf, _, _) = Shelf::open(&disk, dir, false);
     shelf.put(&VolumeId::new(volume), None)?;
     shelf.sync()?;
-    pins::drop_pin(dir, volume)?;
+    pins::drop_pin(&disk, dir, volume)?;
     Ok(is_kept)
 }
 

@@ -1,5 +1,7 @@
 //! The shapes on disk, with their version, and their conversion to and from the core.
 
+use std::sync::OnceLock;
+
 use agent_core::id::{PlanId, SuperblockId, VolumeId};
 use agent_core::observation::Unfinished;
 use agent_core::path::BytePath;
@@ -141,8 +143,13 @@ const fn without_reason(plan: &Plan) -> &'static str {
 ///
 /// kernel: `random_table`, drivers/char/random.c, since 2.6: made once for each boot.
 pub(super) fn current_boot() -> Option<String> {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return Some(boot.clone());
+    }
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+    let boot = Some(text.trim()).filter(|id| !id.is_empty())?;
+    Some(BOOT.get_or_init(|| boot.to_owned()).clone())
 }
 
 #[cfg(test)]

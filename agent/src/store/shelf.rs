@@ -16,6 +16,7 @@ use agent_core::memory::Memory;
 use serde_json::{Map, Value};
 
 use super::disk::Disk;
+use super::form::{Form, Old};
 use super::journal::{StoreError, check_owner, read_bounded, set_aside};
 use super::memory::{API_VERSION, Clocks, File, KIND};
 
@@ -121,11 +122,7 @@ impl Shelf {
 
     /// Takes a file that says nothing out of the way.
     fn put_away(&mut self, path: &Path, name: String) -> StoreError {
-        let removed = set_aside(&self.disk, path).and_then(|kept| match self.disk.remove(path) {
-            Ok(()) => Ok(kept),
-            Err(source) => Err(StoreError::Io { operation: "remove", path: path.to_path_buf(), source }),
-        });
-        match removed {
+        match put_away(&self.disk, path) {
             Ok(kept) => StoreError::BadFile { path: path.to_path_buf(), kept },
             Err(defect) => {
                 self.left_alone.insert(name);
@@ -168,55 +165,35 @@ impl Shelf {
 
     /// Makes sure that new names are on disk.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        let synced = self.disk.sync_directory(&self.dir);
-        synced.map_err(|source| StoreError::Io { operation: "sync", path: self.dir.clone(), source })
+        self.disk.sync_directory(&self.dir)
     }
 }
 
-/// Versions that this agent still reads, oldest first: version, kind, and what turns such a file into one of the next.
-const OLD: [(&str, &str, Step); 1] = [("mountie/v1", "VolumeMemory", from_v1)];
+/// What these files are. The first version did not say what was mounted: such a volume is known, and not missed.
+const FORM: Form = Form {
+    version: API_VERSION,
+    kind: KIND,
+    old: &[Old {
+        version: "mountie/v1",
+        kind: "VolumeMemory",
+        step: |file| {
+            file.insert("apiVersion".to_owned(), API_VERSION.into());
+            file.insert("kind".to_owned(), KIND.into());
+        },
+    }],
+};
 
-type Step = fn(&mut Map<String, Value>);
-
-/// It did not say what was mounted: such a volume is known, and not missed.
-fn from_v1(file: &mut Map<String, Value>) {
-    file.insert("apiVersion".to_owned(), API_VERSION.into());
-    file.insert("kind".to_owned(), KIND.into());
-}
-
-fn is_old(version: &str, kind: &str) -> bool {
-    OLD.iter().any(|(old, its_kind, _)| (*old, *its_kind) == (version, kind))
-}
-
-fn is_other(version: &str) -> bool {
-    let is_known = version == API_VERSION || OLD.iter().any(|(old, ..)| *old == version);
-    version.starts_with("mountie/") && !is_known
-}
-
-/// Takes an old file through every version that came after it.
-fn migrate(mut value: Value) -> Value {
-    for (version, _, step) in OLD {
-        if let Value::Object(file) = &mut value
-            && file.get("apiVersion").and_then(Value::as_str) == Some(version)
-        {
-            step(file);
-        }
-    }
-    value
+/// Takes a file that says nothing out of the way, and tells where it is now.
+pub(super) fn put_away(disk: &Disk, path: &Path) -> Result<PathBuf, StoreError> {
+    let kept = set_aside(disk, path)?;
+    let removed = disk.remove(path);
+    removed.map_err(|source| StoreError::Io { operation: "remove", path: path.to_path_buf(), source })?;
+    Ok(kept)
 }
 
 /// A file, or the version of a newer agent, or nothing that can be understood.
 pub(crate) fn parse(bytes: &[u8]) -> Result<File, Option<String>> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|_| None)?;
-    let word = |key| value.get(key).and_then(Value::as_str);
-    match (word("apiVersion"), word("kind")) {
-        (Some(API_VERSION), Some(KIND)) => serde_json::from_value(value).map_err(|_| None),
-        (Some(version), Some(kind)) if is_old(version, kind) => {
-            serde_json::from_value(migrate(value)).map_err(|_| None)
-        }
-        (Some(version), Some(_)) if is_other(version) => Err(Some(version.to_owned())),
-        _ => Err(None),
-    }
+    FORM.parse(bytes)
 }
 
 /// The name of a volume's file: readable where the volume's is, and never another one's.

@@ -37,8 +37,13 @@ pub enum Reading {
 /// type, and `content = "models-7f3a"` is what they configure.
 #[must_use]
 pub fn has_content(found: &[u8], expected: &[u8]) -> bool {
-    let plain = |content: &[u8]| content.strip_suffix(b"\n").map_or(content.len(), <[u8]>::len);
-    found.get(..plain(found)) == expected.get(..plain(expected))
+    without_newline(found) == without_newline(expected)
+}
+
+/// What counts of a content.
+#[must_use]
+pub fn without_newline(content: &[u8]) -> &[u8] {
+    content.strip_suffix(b"\n").unwrap_or(content)
 }
 
 /// Reads the file at `path` beneath `root`.
@@ -83,11 +88,12 @@ fn read_regular(root: BorrowedFd<'_>, path: &[u8], open: Open) -> Result<Reading
     Ok(if content.len() > LONGEST { Reading::Unusable } else { Reading::Content(content.to_vec()) })
 }
 
-fn inspect(file: &OwnedFd) -> Result<Statx, Errno> {
+/// What kind of file it is, how long, and which.
+pub(crate) fn inspect(file: &OwnedFd) -> Result<Statx, Errno> {
     statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::INO)
 }
 
-fn is_regular(facts: &Statx) -> bool {
+pub(crate) fn is_regular(facts: &Statx) -> bool {
     FileType::from_raw_mode(u32::from(facts.stx_mode)) == FileType::RegularFile
 }
 

@@ -31,12 +31,6 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// The processes of the case's own group pass a trap freely, so the agent gets a group of its own.
-fn start(bench: &Bench, body: &str) -> Result<Agent> {
-    let wrapper = vec!["setsid".to_owned(), "--wait".to_owned()];
-    Agent::start_with(bench, &Setup { wrapper, ..Setup::new(bench, body)? })
-}
-
 fn watched(name: &str, place: &Path) -> String {
     Volume::at(name, place).set("interval", "100ms").set("deadline", "2s").to_toml()
 }
@@ -52,7 +46,7 @@ fn expiry(bench: &mut Bench) -> Result<()> {
         "[defaults]\ninterval = \"100ms\"\n[discovery]\nenabled = true\ninclude = [{{ mountpoint = {pattern} }}]\n"
     );
     let body = [discovery, watched("named", &named), watched("clock", &clock)].concat();
-    let agent = start(bench, &body)?;
+    let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &body)?)?;
     let name = found.display().to_string();
     for round in 0..3 {
         agent.wait_scrape("it is idle", |scrape| words::idle(scrape, "named"))?;
@@ -87,7 +81,7 @@ fn fault(bench: &mut Bench) -> Result<()> {
     let mut trap = Trap::set(&place)?;
     let injector = Injector::start(bench, "aside", "here")?;
     move_mount(injector.mountpoint(), &place)?;
-    let agent = start(bench, &watched("v", &place))?;
+    let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &watched("v", &place))?)?;
     agent.wait_state("v", "healthy")?;
     injector.set(&Mode::fail_all(Errno::ESTALE))?;
     agent.wait_degraded("v", "stale")?;

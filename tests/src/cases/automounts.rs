@@ -92,12 +92,6 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// The agent is no part of the daemon's group: for it the trap is one.
-fn setup(bench: &Bench, volumes: &[String]) -> Result<Setup> {
-    let wrapper = vec!["setsid".to_owned(), "--wait".to_owned()];
-    Ok(Setup { wrapper, ..Setup::new(bench, &volumes.concat())? })
-}
-
 fn quick(name: &str, place: &Path) -> String {
     Volume::at(name, place).set("interval", "100ms").set("deadline", "2s").to_toml()
 }
@@ -115,7 +109,7 @@ fn expires(bench: &mut Bench) -> Result<()> {
 
     let injector = Injector::start(bench, "volume", "here")?;
     let volumes = [quick("v", &place), quick("clock", injector.mountpoint())];
-    let agent = Agent::start_with(bench, &setup(bench, &volumes)?)?;
+    let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &volumes.concat())?)?;
     agent.wait_state("v", "healthy")?;
     agent.wait_probes("clock", 20.0)?;
     // Twice its time-out, a little jitter, and the time-out itself.
@@ -137,7 +131,7 @@ fn indirect(bench: &mut Bench) -> Result<()> {
     let mut trap = Trap::set_indirect(&place)?;
     let injector = Injector::start(bench, "volume", "here")?;
     let volumes = [quick("v", &place.join("filer/a")), quick("clock", injector.mountpoint())];
-    let agent = Agent::start_with(bench, &setup(bench, &volumes)?)?;
+    let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &volumes.concat())?)?;
     agent.wait_scrape("it is idle", |scrape| has_reason(scrape, "v", "idle"))?;
     let scrape = agent.wait_probes("clock", 50.0)?;
     ensure!(!trap.was_triggered(), "the agent stepped on the trap");

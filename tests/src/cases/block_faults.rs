@@ -54,9 +54,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn mounted(bench: &Bench, kind: Kind, options: &str) -> Result<(LoopDevice, PathBuf)> {
-    let device = LoopDevice::make(bench, "disk", kind)?;
-    let mountpoint = bench.make_directory("volume")?;
-    device.mount(&mountpoint, options)?;
+    let (device, mountpoint) = LoopDevice::mounted(bench, kind, options)?;
     let mut sentinel = File::create(mountpoint.join(".mountie"))?;
     sentinel.write_all(b"here")?;
     LoopDevice::settle(&mountpoint)?;

@@ -84,8 +84,17 @@ const DAMAGES: &[Damage] = &[
         false,
     ),
     ("a directory", |journal, _| Ok(fs::create_dir(journal)?), false),
-    ("a link", |journal, _| Ok(symlink("/etc/passwd", journal)?), true),
+    ("a link", link_elsewhere, true),
 ];
+
+/// A file that only looks like somebody else's: nothing outside the bench is put at risk.
+const ELSEWHERE: &str = "elsewhere";
+
+fn link_elsewhere(journal: &Path, _: &[u8]) -> Result<()> {
+    let target = journal.with_file_name(ELSEWHERE);
+    fs::write(&target, "not the agent's")?;
+    Ok(symlink(target, journal)?)
+}
 
 fn put(journal: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(journal, bytes)?;
@@ -128,7 +137,8 @@ fn damaged(bench: &mut Bench) -> Result<()> {
         agent.must_run().context(*what)?;
         agent.terminate(SOON)?;
     }
-    ensure!(fs::read_to_string("/etc/passwd")?.starts_with("root:"), "the agent wrote through a link");
+    let elsewhere = bench.path("state of a link").join(ELSEWHERE);
+    ensure!(fs::read_to_string(elsewhere)? == "not the agent's", "the agent wrote through a link");
     only_mount_at(old.mountpoint()).map(drop)
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, SOON, Setup, Volume};
+use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, has_reason};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
@@ -39,7 +39,12 @@ fn wrapped(bench: &Bench, words: &[&str], body: &str) -> Result<Setup> {
 
 fn private(bench: &mut Bench) -> Result<()> {
     let injector = Injector::prepare(bench, "volume", "here")?;
-    let body = Volume::at("v", injector.mountpoint()).set("interval", "200ms").to_toml();
+    // It was mounted before, so the agent sees it: a clock for what it should see later.
+    let other = Injector::start(bench, "other", "here")?;
+    let volume = |name, injector: &Injector| {
+        Volume::at(name, injector.mountpoint()).set("interval", "200ms").to_toml()
+    };
+    let body = volume("v", &injector) + &volume("other", &other);
     let mut agent = Agent::start_with(bench, &wrapped(bench, &PRIVATE, &body)?)?;
     let scrape = agent.scrape()?;
     ensure!(scrape.value("mountie_source_up", &[("source", "host_view")])? == 0.0, "it believes its view");
@@ -52,10 +57,9 @@ fn private(bench: &mut Bench) -> Result<()> {
     ensure!(line.contains("off") && line.contains(word), "{line}");
     // And it is so: the volume that process 1 mounts now never arrives.
     injector.mount(&[])?;
-    let scrape = agent.wait_scrape("the agent goes on", |scrape| {
-        Ok(scrape.value("mountie_mount_table_entries", &[])? > 0.0)
-    })?;
-    ensure!(scrape.value("mountie_volume_state", &[("volume", "v"), ("state", "healthy")])? == 0.0);
+    let scrape = agent.wait_probes("other", 10.0)?;
+    ensure!(scrape.value("mountie_volume_state", &[("volume", "v"), ("state", "degraded")])? == 1.0);
+    ensure!(has_reason(&scrape, "v", "missing")?, "{}", scrape.summary());
     agent.terminate(SOON)?;
 
     let mut agent = Agent::start_with(bench, &Setup { name: "own".into(), ..Setup::new(bench, &body)? })?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, Volume, has_reason, toml_string};
+use integration_tests::harness::agent::{Agent, Setup, Volume, has_reason, toml_string};
 use integration_tests::harness::autofs::Trap;
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
@@ -110,13 +110,7 @@ fn trap(bench: &mut Bench) -> Result<()> {
     let injector = Injector::start(bench, "volume", "here")?;
     let clock = Volume::at("clock", injector.mountpoint()).set("interval", "100ms").set("deadline", "2s");
     let body = format!("[discovery]\nenabled = true\n{}{}", volume.to_toml(), clock.to_toml());
-    let setup = integration_tests::harness::agent::Setup::new(bench, &body)?;
-    // The processes of the case's own group pass the trap freely, so the agent gets a group of its own.
-    let setup = integration_tests::harness::agent::Setup {
-        wrapper: vec!["setsid".to_owned(), "--wait".to_owned()],
-        ..setup
-    };
-    let agent = Agent::start_with(bench, &setup)?;
+    let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &body)?)?;
     agent.wait_scrape("it is idle", |scrape| has_reason(scrape, "v", "idle"))?;
     let scrape = agent.wait_probes("clock", 100.0)?;
     ensure!(!trap.was_triggered(), "the agent stepped on the trap");

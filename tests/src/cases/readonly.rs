@@ -60,11 +60,9 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn mounted(bench: &Bench, options: &str) -> Result<(LoopDevice, PathBuf)> {
-    let device = LoopDevice::make(bench, "disk", Kind::Ext4)?;
-    let mountpoint = bench.make_directory("volume")?;
-    device.mount(&mountpoint, options)?;
-    LoopDevice::settle(&mountpoint)?;
-    Ok((device, mountpoint))
+    let mounted = LoopDevice::mounted(bench, Kind::Ext4, options)?;
+    LoopDevice::settle(&mounted.1)?;
+    Ok(mounted)
 }
 
 fn watched(name: &str, mountpoint: &Path) -> Volume {

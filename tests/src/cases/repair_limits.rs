@@ -65,9 +65,7 @@ fn quarantine(bench: &mut Bench) -> Result<()> {
 }
 
 fn busy(bench: &mut Bench) -> Result<()> {
-    let device = LoopDevice::make(bench, "disk", Kind::Ext4)?;
-    let mountpoint = bench.make_directory("volume")?;
-    device.mount(&mountpoint, "errors=remount-ro")?;
+    let (device, mountpoint) = LoopDevice::mounted(bench, Kind::Ext4, "errors=remount-ro")?;
     let in_use = File::create(mountpoint.join("in-use")).context("cannot make a file")?;
     LoopDevice::settle(&mountpoint)?;
     let volume = Volume::at("v", &mountpoint)

@@ -155,7 +155,7 @@ fn only_root(bench: &mut Bench) -> Result<()> {
         Ok(text(&integration_tests::harness::process::run_within(&mut command, SOON)?))
     };
     let refused = ask(1000)?;
-    ensure!(refused.contains("403") && refused.contains("only root"), "{refused}");
+    ensure!(refused.contains("403") && refused.contains("only root and the agent's own user"), "{refused}");
     ensure!(fs::symlink_metadata(injector.mountpoint().join("id")).is_err(), "it was written");
     let done = ask(0)?;
     ensure!(done.contains("200 OK") && done.contains("\"outcome\":\"written\""), "{done}");

@@ -115,10 +115,8 @@ fn repaired_bind(bench: &mut Bench) -> Result<()> {
 
 /// A file that is open keeps the dead superblock, and the device cannot have a second one.
 fn same_again(bench: &mut Bench, kind: Kind) -> Result<()> {
-    let device = LoopDevice::make(bench, "disk", kind)?;
-    let mountpoint = bench.make_directory("volume")?;
     let options = if kind == Kind::Ext4 { "errors=remount-ro" } else { "" };
-    device.mount(&mountpoint, options)?;
+    let (device, mountpoint) = LoopDevice::mounted(bench, kind, options)?;
     fs::write(mountpoint.join(".mountie"), "here")?;
     LoopDevice::settle(&mountpoint)?;
     let user = File::open(&mountpoint).context("cannot open the root")?;

@@ -1,8 +1,8 @@
 //! A thousand volumes for the price of one process: many FUSE mounts, each a file system of its own, of which the
 //! first so many can be made to hang.
 //!
-//! `CASES --fuse-fleet DIR COUNT` mounts at DIR/0, DIR/1, … and says `ready`. Told `hang N` it answers nothing more
-//! on the first N; told `answer` it answers again, also what it has held back. It ends with its input.
+//! `CASES --fuse-fleet DIR COUNT` mounts at DIR/0, DIR/1, … and says `ready`. Told a number it answers nothing more on
+//! the first so many; told 0 it answers again, also what it has held back. It ends with its input.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};

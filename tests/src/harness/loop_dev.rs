@@ -110,6 +110,17 @@ impl LoopDevice {
         Ok((device, mountpoint))
     }
 
+    /// A device whose file system is mounted, with the mount point. What is written next is not settled yet.
+    ///
+    /// # Errors
+    /// When one of the tools fails.
+    pub fn mounted(bench: &Bench, kind: Kind, options: &str) -> Result<(Self, PathBuf)> {
+        let device = Self::make(bench, "disk", kind)?;
+        let mountpoint = bench.make_directory("volume")?;
+        device.mount(&mountpoint, options)?;
+        Ok((device, mountpoint))
+    }
+
     /// `/dev/loopN`.
     #[must_use]
     pub fn device(&self) -> &Path {

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 
 use super::helpers::{self, GENERIC_READ, Helper};
 use super::object::{CALL, CALL_FUNCTION, CALL_HELPER, Function, Instruction, Program};
+use super::unwritten;
 
 /// Instructions that one function may have. The verifier takes a million steps; some thousand instructions
 /// without loops stay far below.
@@ -68,6 +69,10 @@ pub(super) fn check(object: &Program) -> Result<Vec<Row>> {
     }
     for function in &object.functions {
         wrong.extend(calls(function));
+        wrong.extend(unwritten::reads(function).into_iter().map(|(at, place)| {
+            let name = &function.name;
+            format!("{name}, instruction {at}, reads the stack at {place}, where some way to it writes nothing: kernels before 6.3 refuse it")
+        }));
         let own = frame(&function.code);
         if own > MOST_FRAME {
             wrong.push(format!("{} takes {own} bytes of stack, more than {MOST_FRAME}", function.name));

@@ -27,7 +27,7 @@ pub(super) const CALL_FUNCTION: u8 = 1;
 /// a helper gets it as its callback, and the kernel counts its frame like that of a callee.
 ///
 /// kernel: `BPF_PSEUDO_FUNC`, include/uapi/linux/bpf.h, since 5.13; `check_max_stack_depth`, kernel/bpf/verifier.c.
-const LOAD_ADDRESS: u8 = 0x18;
+pub(super) const LOAD_ADDRESS: u8 = 0x18;
 
 /// One instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

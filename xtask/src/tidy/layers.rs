@@ -9,7 +9,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("config", &["exit_code", "sensor", "telemetry"]),
     ("export", &["sensor", "sys"]),
     ("kernel", &["sys"]),
-    ("probe", &["exit_code", "kernel", "sys"]),
+    ("probe", &["error_chain", "exit_code", "kernel", "sys"]),
     ("remediation", &["exit_code", "kernel", "sys"]),
     ("error_chain", &[]),
     ("sensor", &["error_chain", "exit_code", "kernel", "sys"]),

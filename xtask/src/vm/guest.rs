@@ -68,6 +68,16 @@ pub(crate) enum Ending {
     Died(String),
 }
 
+impl Ending {
+    /// The end of its console, where the command did not end.
+    pub(crate) fn console(&self) -> Option<&str> {
+        match self {
+            Self::Exited(_) => None,
+            Self::TimedOut(console) | Self::Silent(console) | Self::Died(console) => Some(console),
+        }
+    }
+}
+
 /// What came of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {

@@ -53,9 +53,7 @@ impl Report {
         let title = format!("{}: {}", kernel.name, planned.job.name);
         if !has_passed {
             println!("── {title}: what it printed\n{}", outcome.output.trim_end());
-            if let Ending::TimedOut(console) | Ending::Silent(console) | Ending::Died(console) =
-                &outcome.ending
-            {
+            if let Some(console) = outcome.ending.console() {
                 println!("── {title}: the end of its console\n{console}");
             }
             self.failed.push(title.clone());
@@ -100,8 +98,7 @@ impl Report {
         let _lock = cache::lock(&cache::folder(), "table")?;
         let text =
             fs::read_to_string(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
-        let mut table = Table::new(kernels::ALL.iter().map(|series| series.name));
-        table.arrange(&self.known);
+        let mut table = Table::new(kernels::ALL.iter().map(|series| series.name), &self.known);
         table.read(&text);
         change(&mut table);
         fs::write(&self.file, format!("{HEAD}{}", table.render()))

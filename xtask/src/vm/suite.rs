@@ -144,7 +144,7 @@ pub(super) fn plan(binaries: &Path, wish: &Wish<'_>) -> Result<Vec<Planned>> {
         for family in wish.family.as_ref().map_or(part.families, std::slice::from_ref) {
             let described = part.describe(binaries, *family)?;
             let job = part.planned(*family, &described, case, wish.row);
-            planned.extend(job.filter(|job| wish.row.is_none() || !job.rows.is_empty()));
+            planned.extend(Some(job).filter(|job| wish.row.is_none() || !job.rows.is_empty()));
         }
     }
     Ok(planned)
@@ -156,9 +156,7 @@ pub(super) fn rows(binaries: &Path) -> Result<Vec<Key>> {
     for part in PARTS {
         for family in part.families {
             let described = part.describe(binaries, *family)?;
-            let new =
-                part.planned(*family, &described, None, None).into_iter().flat_map(|planned| planned.rows);
-            for row in new {
+            for row in part.planned(*family, &described, None, None).rows {
                 if !rows.contains(&row) {
                     rows.push(row);
                 }
@@ -169,14 +167,14 @@ pub(super) fn rows(binaries: &Path) -> Result<Vec<Key>> {
 }
 
 impl Part {
-    /// The job; `None` when it has none of these cases. `case` is a part of the names of cases.
+    /// The job. `case` is a part of the names of cases.
     fn planned(
         &'static self,
         family: Family,
         described: &[Described],
         case: Option<&str>,
         row: Option<&str>,
-    ) -> Option<Planned> {
+    ) -> Planned {
         let mut command = vec![format!("/host/{}", self.program)];
         command.extend(self.arguments.iter().map(|&word| word.to_owned()));
         command.extend(case.map(str::to_owned));
@@ -195,7 +193,7 @@ impl Part {
             rows.push(self.key(family));
         }
         let seconds = chosen().map(|described| described.seconds).sum();
-        Some(Planned {
+        Planned {
             part: self,
             family,
             job: Job {
@@ -211,7 +209,7 @@ impl Part {
             },
             rows,
             is_kept: self.families.contains(&family),
-        })
+        }
     }
 
     /// Its own row, where how it ended is one.
@@ -348,13 +346,13 @@ mod tests {
     fn the_deadline_of_a_part_is_later_than_the_ends_of_all_its_cases() {
         let cases = [described("io::a", 1000, &["read", "write"]), described("io::b", 500, &["open"])];
         let io = part("programs and kinds of I/O");
-        let all = io.planned(Family::SysExit, &cases, None, None).unwrap();
+        let all = io.planned(Family::SysExit, &cases, None, None);
         assert!(all.job.deadline > Duration::from_secs(1500));
         assert_eq!(all.rows, ["read", "write", "open"].map(|row| Key::new("io", "sys_exit", row)));
         let variable = ("MOUNTIE_FAMILY".to_owned(), "sys_exit".to_owned());
         assert!(all.job.environment.contains(&variable) && all.is_kept);
 
-        let one = io.planned(Family::Auto, &cases, Some("::b"), Some("op")).unwrap();
+        let one = io.planned(Family::Auto, &cases, Some("::b"), Some("op"));
         assert!(one.job.deadline < Duration::from_secs(1000));
         assert_eq!(one.rows, [Key::new("io", "auto", "open")]);
         assert_eq!(one.job.command.last().map(String::as_str), Some("::b"));
@@ -365,7 +363,7 @@ mod tests {
     #[test]
     fn a_suite_is_a_row_only_when_all_of_it_runs() {
         let swap = part("swap");
-        let rows = |case, row| swap.planned(Family::Auto, &[], case, row).unwrap().rows;
+        let rows = |case, row| swap.planned(Family::Auto, &[], case, row).rows;
         assert_eq!(rows(None, None), [Key::new("suites", "auto", "swap")]);
         assert!(rows(Some("a_test"), None).is_empty() && rows(None, Some("a row")).is_empty());
     }

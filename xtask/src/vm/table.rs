@@ -149,16 +149,10 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// No cells yet, for these kernels.
-    pub(crate) fn new(kernels: impl Iterator<Item = &'static str>) -> Self {
+    /// No cells yet, for these kernels and these rows, in this order. It takes no others.
+    pub(crate) fn new(kernels: impl Iterator<Item = &'static str>, known: &[Key]) -> Self {
         let kernels = kernels.map(|name| (name.to_owned(), NOTHING.to_owned())).collect();
-        Self { kernels, rows: Vec::new() }
-    }
-
-    /// Brings the rows into this order, with empty ones for what is new. Rows that do not exist any more go.
-    pub(crate) fn arrange(&mut self, known: &[Key]) {
-        let mut old: BTreeMap<Key, Cells> = std::mem::take(&mut self.rows).into_iter().collect();
-        self.rows = known.iter().map(|key| (key.clone(), old.remove(key).unwrap_or_default())).collect();
+        Self { kernels, rows: known.iter().map(|key| (key.clone(), Cells::new())).collect() }
     }
 
     /// Says which release a kernel is.
@@ -285,9 +279,8 @@ mod tests {
     /// A table of two kernels with these rows, all of them known.
     fn table(rows: &[(&str, &str, &str, [&str; 2])]) -> Table {
         let kernels = ["5.10", "7.3"];
-        let mut table = Table::new(kernels.into_iter());
         let keys: Vec<Key> = rows.iter().map(|(name, family, row, _)| Key::new(name, family, row)).collect();
-        table.arrange(&keys);
+        let mut table = Table::new(kernels.into_iter(), &keys);
         for ((.., cells), key) in rows.iter().zip(&keys) {
             for (kernel, cell) in kernels.into_iter().zip(cells).filter(|(_, cell)| !cell.is_empty()) {
                 table.set(kernel, key, Some(cell));
@@ -346,8 +339,8 @@ mod tests {
             ("suites", "auto", "swap", ["", "1 failed, 2 passed"]),
         ];
         let table = table(&rows);
-        let mut again = Table::new(["5.10", "7.3"].into_iter());
-        again.arrange(&rows.map(|(name, family, row, _)| Key::new(name, family, row)));
+        let known = rows.map(|(name, family, row, _)| Key::new(name, family, row));
+        let mut again = Table::new(["5.10", "7.3"].into_iter(), &known);
         again.read(&format!("# Kernels\n\nWords | with a stroke.\n\n{}", table.render()));
         assert_eq!(again, table);
     }
@@ -361,8 +354,7 @@ mod tests {
         ])
         .render();
         let known = ["a", "b", "new"].map(|row| Key::new("faults", "auto", row));
-        let mut again = Table::new(["5.10", "7.3"].into_iter());
-        again.arrange(&known);
+        let mut again = Table::new(["5.10", "7.3"].into_iter(), &known);
         again.read(&text);
         let rows: Vec<&str> = again.rows.iter().map(|(key, _)| key.row()).collect();
         assert_eq!(rows, ["a", "b", "new"]);

@@ -26,10 +26,14 @@ pub(super) struct Blocked {
     pub(super) count: u64,
     /// Those that have waited longest.
     pub(super) tasks: Vec<BlockedTask>,
+    /// When the first of those began that wait on this very volume, and on no other of its superblock.
+    here: Option<Monotonic>,
 }
 
 impl Blocked {
-    fn add(&mut self, more: BlockedOn) {
+    fn add(&mut self, more: BlockedOn, is_here: bool) {
+        let first = more.tasks.iter().map(|blocked| blocked.since).min().filter(|_| is_here);
+        self.here = self.here.into_iter().chain(first).min();
         self.count = self.count.saturating_add(more.count);
         self.tasks.extend(more.tasks);
     }
@@ -40,8 +44,10 @@ impl Engine {
     pub(super) fn take_census(&mut self, census: Census, now: Monotonic) {
         let mut found: BTreeMap<VolumeId, Blocked> = BTreeMap::new();
         for blocked in census.blocked {
-            for id in self.owners(blocked.superblock, blocked.root_inode) {
-                found.entry(id).or_default().add(blocked.clone());
+            let owners = self.owners(blocked.superblock, blocked.root_inode);
+            let is_here = owners.len() == 1;
+            for id in owners {
+                found.entry(id).or_default().add(blocked.clone(), is_here);
             }
         }
         let window = self.policy.thresholds.evidence_window;
@@ -67,6 +73,7 @@ impl Volume {
                 due,
                 seen: span.now,
                 count: blocked.count,
+                is_here: blocked.here.is_some_and(|since| since + self.watch.deadline <= span.now),
             });
         blocked.tasks.truncate(SHOWN);
         self.blocked = blocked;

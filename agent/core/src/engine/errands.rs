@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::discovery::Presence;
+use crate::engine::probing::pop;
 use crate::engine::{Engine, Output};
 use crate::id::{SuperblockId, VolumeId};
 
@@ -17,6 +18,8 @@ pub enum NoErrand {
     NotThere,
     /// A look at it has not come back.
     Stuck,
+    /// It is being repaired.
+    Repaired,
 }
 
 /// Volumes that wait until their superblock is free.
@@ -35,7 +38,7 @@ impl Engine {
             return;
         }
         let order = self.volumes.get(&id).and_then(|volume| {
-            let probe = self.probing.begin_errand(superblock, volume);
+            let probe = self.probing.begin(superblock, volume);
             volume.probe_order(probe)
         });
         outputs.extend(order.map(Output::Errand));
@@ -45,18 +48,20 @@ impl Engine {
         let volume = self.volumes.get(id).ok_or(NoErrand::NoSuchVolume)?;
         let shown = volume.shown.as_ref().filter(|_| volume.presence == Some(Presence::Present));
         let superblock = shown.ok_or(NoErrand::NotThere)?.superblock;
+        if self
+            .running
+            .values()
+            .any(|running| running.plan.volume == *id || running.superblock == Some(superblock))
+        {
+            return Err(NoErrand::Repaired);
+        }
         if self.probing.stuck_since(superblock).is_some() { Err(NoErrand::Stuck) } else { Ok(superblock) }
     }
 
     /// A superblock is free, or will not be for long: who waits for it is served, or told.
     pub(super) fn serve_errands(&mut self, superblock: SuperblockId, outputs: &mut Vec<Output>) {
         while !self.probing.is_busy(superblock) || self.probing.stuck_since(superblock).is_some() {
-            let Some(queue) = self.errands.0.get_mut(&superblock) else { return };
-            let next = queue.pop_front();
-            if queue.is_empty() {
-                self.errands.0.remove(&superblock);
-            }
-            let Some(next) = next else { return };
+            let Some(next) = pop(&mut self.errands.0, superblock) else { return };
             self.take_errand(next, outputs);
         }
     }

@@ -22,9 +22,9 @@ impl Engine {
     /// just unmounted) are nobody's.
     pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic, outputs: &mut Vec<Output>) {
         let window = self.policy.thresholds.evidence_window;
-        let is_evidence =
-            errors.errno.class() != Some(ErrnoClass::Readonly) || !self.is_also_shown_readonly(errors);
         for id in self.owners(errors.superblock, errors.root_inode) {
+            let is_evidence = errors.errno.class() != Some(ErrnoClass::Readonly)
+                || !self.is_also_shown_readonly(&id, errors);
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.count((errors.errno, errors.op, errors.source), errors.count);
             // Programs are refused things all day: who met that explains nothing, and would push out who does.
@@ -34,7 +34,8 @@ impl Engine {
                 volume.culprits.truncate(CULPRITS);
             }
             let known = volume.evidence.damage.clone();
-            if is_evidence && volume.evidence.hint(errors, Span { now, window }) {
+            // What may be meant for another mount is no evidence, and still a reason to look.
+            if !is_evidence || volume.evidence.hint(errors, Span { now, window }) {
                 volume.probes.hint(now, volume.watch.interval, window);
             }
             if volume.evidence.damage != known {
@@ -46,13 +47,15 @@ impl Engine {
         }
     }
 
-    /// Whether the file system is writable and some mount shows it read-only: a program that is refused there means
-    /// that mount, and the kernel's count does not tell the mounts of one root apart.
-    fn is_also_shown_readonly(&self, errors: &KernelErrors) -> bool {
+    /// Whether the file system is writable and some mount shows the volume's root read-only: a program that is refused
+    /// there means that mount, and the kernel's count does not tell the mounts of one root apart.
+    fn is_also_shown_readonly(&self, id: &VolumeId, errors: &KernelErrors) -> bool {
         // What the file system or the cache reports is no refusal of a mount.
         let is_refusal = !matches!(errors.op, Op::Filesystem | Op::Writeback);
-        let mut mounts = self.table.iter().flat_map(|table| table.showing(errors.superblock));
-        is_refusal && mounts.any(|mount| mount.options.has("ro") && !mount.super_options.has("ro"))
+        let shown = self.volumes.get(id).and_then(|volume| volume.shown.as_ref());
+        let mounts = self.table.iter().flat_map(|table| table.showing(errors.superblock));
+        let mut of_root = mounts.filter(|mount| shown.is_none_or(|shown| shown.root == mount.root));
+        is_refusal && of_root.any(|mount| mount.options.has("ro") && !mount.super_options.has("ro"))
     }
 
     /// One volume on the superblock: its own. Several: the one with that root; else those whose root is not known
@@ -81,8 +84,8 @@ impl Volume {
             return;
         }
         let key = (errno, op, source);
-        let odd = self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
-        let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd < ODD;
+        let odd = || self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
+        let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd() < ODD;
         let total = self.errors.entry(if has_row { key } else { (Errno::OTHER, op, source) }).or_default();
         *total = total.saturating_add(count);
     }

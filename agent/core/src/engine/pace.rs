@@ -102,13 +102,14 @@ impl ProbeClock {
     }
 
     /// A probe was ordered.
-    pub(super) fn order(&mut self, id: ProbeId, now: Monotonic) {
+    pub(super) fn order(&mut self, id: ProbeId, state: HealthState, now: Monotonic) {
         self.outstanding = Some(id);
         if core::mem::take(&mut self.wanted_by_hint) {
             self.ordered_by_hint = Some(now);
         }
         self.wanted = None;
-        self.quick = if self.quick < QUICK_LOOKS { self.quick + 1 } else { 0 };
+        let is_over = state == HealthState::Healthy || self.quick >= QUICK_LOOKS;
+        self.quick = if is_over { 0 } else { self.quick + 1 };
         self.sequence = self.sequence.saturating_add(1);
     }
 

@@ -43,6 +43,19 @@ pub(super) struct Probing {
     last: u64,
 }
 
+/// Who has waited longest for a superblock.
+pub(super) fn pop(
+    queues: &mut BTreeMap<SuperblockId, VecDeque<VolumeId>>,
+    superblock: SuperblockId,
+) -> Option<VolumeId> {
+    let queue = queues.get_mut(&superblock)?;
+    let next = queue.pop_front();
+    if queue.is_empty() {
+        queues.remove(&superblock);
+    }
+    next
+}
+
 impl Probing {
     pub(super) fn is_busy(&self, superblock: SuperblockId) -> bool {
         self.busy.contains_key(&superblock)
@@ -50,7 +63,11 @@ impl Probing {
 
     /// Since when the probe that is out on a superblock has not come back.
     pub(super) fn stuck_since(&self, superblock: SuperblockId) -> Option<Monotonic> {
-        self.busy.get(&superblock).and_then(|probe| self.out.get(probe)).and_then(|out| out.stuck_since)
+        self.out_on(superblock)?.stuck_since
+    }
+
+    fn out_on(&self, superblock: SuperblockId) -> Option<&Out> {
+        self.out.get(self.busy.get(&superblock)?)
     }
 
     fn wait(&mut self, superblock: SuperblockId, volume: &VolumeId) {
@@ -61,26 +78,17 @@ impl Probing {
     }
 
     fn next_waiting(&mut self, superblock: SuperblockId) -> Option<VolumeId> {
-        let queue = self.waiting.get_mut(&superblock)?;
-        let next = queue.pop_front();
-        if queue.is_empty() {
-            self.waiting.remove(&superblock);
-        }
-        next
+        pop(&mut self.waiting, superblock)
     }
 
-    fn begin(&mut self, out: Out) -> ProbeId {
+    /// A look or an errand is out there for a volume.
+    pub(super) fn begin(&mut self, superblock: SuperblockId, volume: &Volume) -> ProbeId {
         self.last = self.last.saturating_add(1);
         let id = ProbeId(self.last);
-        self.busy.insert(out.superblock, id);
-        self.out.insert(id, out);
-        id
-    }
-
-    /// Something other than a look is out there for a volume.
-    pub(super) fn begin_errand(&mut self, superblock: SuperblockId, volume: &Volume) -> ProbeId {
         let (volume, generation) = (volume.id.clone(), volume.generation);
-        self.begin(Out { superblock, volume, generation, stuck_since: None })
+        self.busy.insert(superblock, id);
+        self.out.insert(id, Out { superblock, volume, generation, stuck_since: None });
+        id
     }
 
     fn end(&mut self, id: ProbeId) -> Option<Out> {
@@ -159,13 +167,14 @@ impl Volume {
 impl Engine {
     /// What stands in the way of looks at a superblock: the look of a volume that has not come back.
     pub(super) fn hangs_on(&self, superblock: SuperblockId) -> Option<Behind> {
-        let out = self.probing.busy.get(&superblock).and_then(|probe| self.probing.out.get(probe))?;
+        let out = self.probing.out_on(superblock)?;
+        let since = out.stuck_since?;
         let is_there = |volume: &Volume| {
             let shown = volume.shown.as_ref();
             volume.generation == out.generation && shown.is_some_and(|shown| shown.superblock == superblock)
         };
         let has_left = !self.volumes.get(&out.volume).is_some_and(is_there);
-        out.stuck_since.map(|since| Behind { since, has_left })
+        Some(Behind { since, has_left })
     }
 
     /// Whether an answer about this volume is on its way: a look is out, or stands in the queue for its
@@ -196,9 +205,8 @@ impl Engine {
             self.probing.wait(superblock, id);
             return false;
         }
-        let out = Out { superblock, volume: id.clone(), generation: volume.generation, stuck_since: None };
-        let probe = self.probing.begin(out);
-        volume.probes.order(probe, now);
+        let probe = self.probing.begin(superblock, volume);
+        volume.probes.order(probe, volume.condition.state, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
         true
     }
@@ -256,6 +264,15 @@ impl Engine {
         if out.stuck_since.is_some() {
             self.touched.extend(self.by_superblock.get(&out.superblock).into_iter().flatten().cloned());
         }
+    }
+
+    /// What is out there for an errand has hung. Volumes there cannot be looked at, and errands that wait are told.
+    pub(super) fn errand_hangs(&mut self, id: ProbeId, began: Monotonic) {
+        let Some(out) = self.probing.out.get_mut(&id) else { return };
+        out.stuck_since = Some(began);
+        let out = out.clone();
+        self.touch_behind(&out);
+        self.freed.push(out.superblock);
     }
 
     /// An abandoned worker came back or died. What it would have said is too old; the next look says it.

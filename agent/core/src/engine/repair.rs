@@ -101,7 +101,8 @@ impl Volume {
     /// has left the superblock, nobody will ever look at this one, and it follows.
     fn hangs_as_well(&self) -> Option<Monotonic> {
         let ahead = self.behind.filter(|_| self.evidence.overdue)?;
-        let is_waited_for = self.evidence.waiting.is_some_and(|waiting| waiting.seen >= ahead.since);
+        let is_waited_for =
+            self.evidence.waiting.is_some_and(|waiting| waiting.is_here && waiting.seen >= ahead.since);
         (is_waited_for || ahead.has_left).then_some(ahead.since)
     }
 
@@ -321,6 +322,12 @@ impl Engine {
             self.repair_finished(&id, (report, running.plan.old, was_ordered), now, outputs);
             if let Some(by) = running.by {
                 self.remount_finished((&id, report.id), (by, &outcome_text(&report.outcome)), now, outputs);
+            }
+            // What it waits for may have come while it ran.
+            if let (Some(table), Some(volume)) = (&self.table, self.volumes.get_mut(&id))
+                && volume.notice_source(table)
+            {
+                self.touched.insert(id);
             }
             return;
         };

@@ -32,6 +32,7 @@ impl Engine {
             falls: volume.recent_falls(&self.policy.thresholds, self.now),
             settles_at: volume.settles_at(&self.policy.thresholds),
             incident: self.incidents.of(&volume.id).map(|incident| incident.id),
+            is_automount: shown.is_some() && volume.automount.is_some(),
             last_ok: volume.last_ok,
             last_probe: volume.last_probe.clone(),
             stuck_since: self.stuck_since(volume),

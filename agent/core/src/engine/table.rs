@@ -182,8 +182,7 @@ impl Engine {
     /// Drops discovered volumes that were unmounted long enough ago.
     pub(super) fn forget(&mut self, id: &VolumeId, now: Monotonic) -> bool {
         let forget_after = self.policy.thresholds.forget_after;
-        let is_old =
-            |volume: &Volume| volume.gone_since.is_some_and(|since| now.since(since) >= forget_after);
+        let is_old = |volume: &Volume| volume.forgotten_at(forget_after).is_some_and(|at| at <= now);
         if !self.volumes.get(id).is_some_and(is_old) {
             return false;
         }

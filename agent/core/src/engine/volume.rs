@@ -27,6 +27,9 @@ use crate::topology::automount::Automount;
 use crate::verdict::{Condition, HealthState};
 use crate::volume::{Mode, Sentinel, VolumeSpec, Watch};
 
+/// An automount that nobody named and nobody uses is known so many times longer than a mount that is gone.
+const IDLE_KEPT: u32 = 60;
+
 /// The mount at a volume's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Shown {
@@ -377,8 +380,16 @@ impl Volume {
             // It was seen to be unmounted: after a restart nobody misses it.
             self.known = None;
         }
-        self.gone_since = if is_idle { None } else { self.gone_since.or(Some(now)) };
+        self.gone_since = self.gone_since.or(Some(now));
         changed
+    }
+
+    /// When a volume that nobody named and that is not mounted is forgotten. One that is mounted when somebody comes by
+    /// may come back under its history; a map of a thousand homes must not stay in memory for ever.
+    pub(super) fn forgotten_at(&self, forget_after: Duration) -> Option<Monotonic> {
+        let is_idle = self.presence == Some(Presence::Idle);
+        let keep = if is_idle { forget_after.saturating_mul(IDLE_KEPT) } else { forget_after };
+        self.gone_since.map(|since| since + keep)
     }
 }
 

@@ -109,6 +109,9 @@ pub struct Waiting {
     pub seen: Monotonic,
     /// How many tasks wait on the volume, those included that have not waited so long.
     pub count: u64,
+    /// Whether one of them waits on this very volume. Where several volumes show one superblock, a task in a directory
+    /// that none of them names is shown with each, and is proof for none.
+    pub is_here: bool,
 }
 
 /// What the table says about the state of the mount.
@@ -178,6 +181,8 @@ pub struct Evidence {
     pub look_failed: bool,
     /// Whether the volume ever answered; outlives generations, and the agent.
     pub was_readable: bool,
+    /// Whether a write of a probe ever worked; outlives generations.
+    pub was_written: bool,
     /// Whether a read-only state has its cause in storage.
     pub readonly_cause: ReadonlyCause,
     /// What stands behind the mount: one errno does not say the same of all.
@@ -228,7 +233,8 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        *self = Self { was_readable: self.was_readable, class: self.class, since, ..Self::default() };
+        let Self { was_readable, was_written, class, .. } = *self;
+        *self = Self { was_readable, was_written, class, since, ..Self::default() };
     }
 
     /// Another superblock is there under the same names. Of what was known only the table's word is kept.
@@ -446,6 +452,7 @@ impl Evidence {
         self.failures = 0;
         self.inaccessible = false;
         self.was_readable = true;
+        self.was_written |= ok.wrote_data;
     }
 
     fn failed_look(&mut self, step: ProbeStep, errno: Errno, started: Monotonic, now: Monotonic) -> Told {
@@ -474,7 +481,7 @@ impl Evidence {
                 self.answered(started, now);
                 Told::Nothing
             }
-            Meaning::Class(ErrnoClass::Refused) if step == ProbeStep::Write && self.good.is_none() => {
+            Meaning::Class(ErrnoClass::Refused) if step == ProbeStep::Write && !self.was_written => {
                 self.answered(started, now);
                 self.inaccessible = true;
                 Told::Nothing

@@ -301,7 +301,8 @@ fn apply(evidence: &mut Evidence, at: Monotonic, fact: &Fact) {
         Fact::Hangs => ProbeResult::TimedOut { step: ProbeStep::Root },
         Fact::SentinelMissing => ProbeResult::SentinelMissing,
         Fact::Waits(ago) => {
-            evidence.waiting = ago.map(|ago| Waiting { due: before(at, ago), seen: at, count: 1 });
+            evidence.waiting =
+                ago.map(|ago| Waiting { due: before(at, ago), seen: at, count: 1, is_here: true });
             return;
         }
         Fact::Error { errno, source, op, count } => {

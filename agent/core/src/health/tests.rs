@@ -240,7 +240,8 @@ fn kernel_cases() -> Vec<(&'static str, Build)> {
         (
             "tasks-wait",
             Box::new(|case| {
-                case.evidence.waiting = Some(Waiting { due: at(case.now), seen: at(case.now), count: 2 });
+                case.evidence.waiting =
+                    Some(Waiting { due: at(case.now), seen: at(case.now), count: 2, is_here: true });
             }),
         ),
         ("error-disconnected", Box::new(|case| assert!(case.kernel(Errno(107), Op::Read, 1)))),

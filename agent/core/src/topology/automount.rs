@@ -40,17 +40,11 @@ impl MountTable {
         }
         found
     }
-
-    /// Whether nothing but a trap is at this path: one that lies exactly there (a direct map), or one above it
-    /// in which the path is a key that is not mounted now (an indirect map).
-    #[must_use]
-    pub fn is_trapped(&self, path: &BytePath) -> bool {
-        Walks::new(self).is_trapped(path)
-    }
 }
 
 impl Walks<'_> {
-    /// The same as [`MountTable::is_trapped`].
+    /// Whether nothing but a trap is at this path: one that lies exactly there (a direct map), or one above it
+    /// in which the path is a key that is not mounted now (an indirect map).
     pub fn is_trapped(&mut self, path: &BytePath) -> bool {
         self.mount_of(path).is_some_and(|mount| mount.fstype == "autofs")
     }
@@ -70,23 +64,14 @@ fn expiry(trap: &Mount) -> Option<Duration> {
 mod tests {
     use alloc::vec;
 
-    use super::super::{Options, Propagation};
+    use super::super::{Options, tests};
     use super::*;
-    use crate::id::{MountId, SuperblockId};
 
     fn mount(id: u32, parent: u32, path: &str, fstype: &str, options: &str) -> Mount {
         Mount {
-            id: MountId(id),
-            unique: None,
-            parent: MountId(parent),
-            superblock: SuperblockId { major: 0, minor: id },
-            root: BytePath::from("/"),
-            mountpoint: BytePath::from(path),
-            options: Options::parse(b"rw"),
-            propagation: Propagation::default(),
             fstype: fstype.into(),
-            source: b"x".to_vec(),
             super_options: Options::parse(options.as_bytes()),
+            ..tests::mount(id, parent, path)
         }
     }
 
@@ -132,10 +117,10 @@ mod tests {
     fn a_key_of_a_map_that_is_not_mounted_is_trapped_and_the_rest_is_not() {
         let table = table();
         for path in ["/net", "/net/other", "/net/other/deep"] {
-            assert!(table.is_trapped(&path.into()), "{path}");
+            assert!(Walks::new(&table).is_trapped(&path.into()), "{path}");
         }
         for path in ["/", "/mnt", "/mnt/x", "/mnt/a", "/net/filer", "/net/filer/dir", "/mnt/d"] {
-            assert!(!table.is_trapped(&path.into()), "{path}");
+            assert!(!Walks::new(&table).is_trapped(&path.into()), "{path}");
         }
     }
 

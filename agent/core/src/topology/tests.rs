@@ -3,7 +3,7 @@
 use super::*;
 use alloc::{format, vec};
 
-fn mount(id: u32, parent: u32, path: &str) -> Mount {
+pub(super) fn mount(id: u32, parent: u32, path: &str) -> Mount {
     Mount {
         id: MountId(id),
         unique: None,

@@ -60,12 +60,12 @@ impl<'a> Walks<'a> {
         path: &[u8],
         choose: impl FnOnce(&[&'a Mount]) -> Option<&'a Mount>,
     ) -> Option<&'a Mount> {
+        if let Some(known) = self.crossed.get(path) {
+            return *known;
+        }
         let lines = self.table.lines_at(path);
         if lines.len() < 2 {
             return choose(&lines);
-        }
-        if let Some(known) = self.crossed.get(path) {
-            return *known;
         }
         let found = choose(&self.table.in_order_of_standing(lines));
         self.crossed.insert(path.to_vec(), found);

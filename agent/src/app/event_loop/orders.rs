@@ -42,6 +42,10 @@ impl EventLoop {
         by: Actor,
         done: oneshot::Sender<(Result<Done, Refused>, bool)>,
     ) {
+        let forgotten = match &order {
+            Order::Forget(volume) => Some(volume.clone()),
+            Order::Pause { .. } | Order::Resume(_) | Order::Remount(_) => None,
+        };
         let mut outputs = self.engine.handle(clock::now(), Input::Order { order, by });
         let mut answer = Err(Refused::NoSuchVolume);
         let mut pauses = None;
@@ -61,8 +65,9 @@ impl EventLoop {
         let store = Arc::clone(&self.store);
         // Handed over now: what is ordered next is written next.
         let written = pauses.map(|pauses| store.pauses(pauses));
+        let unpinned = forgotten.filter(|_| answer.is_ok()).and_then(|volume| self.unpin(&volume));
         tokio::spawn(async move {
-            let is_kept = match written {
+            let mut is_kept = match written {
                 Some(written) => {
                     let written = written.await;
                     let is_kept = written.is_ok();
@@ -71,6 +76,9 @@ impl EventLoop {
                 }
                 None => answer.is_ok() && store.is_kept().await,
             };
+            if let Some(unpinned) = unpinned {
+                is_kept &= unpinned.await;
+            }
             let _ = done.send((answer, is_kept));
         });
     }

@@ -11,7 +11,6 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::listen::Peer;
@@ -41,12 +40,7 @@ pub(super) async fn acknowledge(
     let Some(volume) = find(&snapshot, &id).map(|volume| volume.id.clone()) else {
         return no_such_volume(&snapshot, &id);
     };
-    let (done, answer) = oneshot::channel();
-    let order = Command::Acknowledge { volume: volume.clone(), by, done };
-    let asked = async {
-        shared.commands.send(order).await.ok()?;
-        answer.await.ok()
-    };
+    let asked = shared.order(|done| Command::Acknowledge { volume: volume.clone(), by, done });
     match timeout(WITHIN, asked).await {
         Ok(Some((Answer::NoSuchVolume, _))) => no_such_volume(&snapshot, &id),
         Ok(Some((answer, kept))) => {

@@ -3,8 +3,9 @@
 //! A connection answers one request and ends: the head must come within `Limits::head`, and the whole must be
 //! done within `Limits::whole`, also when the client reads slowly or not at all. At most
 //! `Limits::connections` are open on a listener; the next ones wait in the kernel's backlog. Only `Limits::readers` of
-//! them read anything but metrics and liveness: who reads slowly cannot keep a scraper out. Trade-off: a scraper
-//! connects anew each time, which costs it a handshake on loopback and us nothing.
+//! them read anything but metrics and liveness; all others end within `Limits::brief`. So who reads slowly keeps a
+//! scraper out for that long and no longer, however many of them there are. Trade-off: a scraper connects anew each
+//! time, which costs it a handshake on loopback and us nothing.
 
 use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
@@ -39,14 +40,23 @@ pub(super) struct Limits {
     pub(super) head: Duration,
     /// A connection ends by then.
     pub(super) whole: Duration,
+    /// One without a reader's place ends by then: a scrape, a question about liveness, one that asks for nothing.
+    pub(super) brief: Duration,
     /// Connections that are open on one listener.
     pub(super) connections: usize,
     /// Those of them that may read anything but [`ALWAYS`].
     pub(super) readers: usize,
 }
 
-const LIMITS: Limits =
-    Limits { head: Duration::from_secs(5), whole: Duration::from_secs(60), connections: 128, readers: 96 };
+const LIMITS: Limits = Limits {
+    head: Duration::from_secs(5),
+    whole: Duration::from_secs(60),
+    brief: Duration::from_secs(10),
+    connections: 128,
+    readers: READERS,
+};
+/// Readers' places of one listener.
+pub(super) const READERS: usize = 96;
 /// What is answered however many others read: what tells that the agent lives, and what it knows.
 const ALWAYS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 /// `?check=true` waits no longer, so that its answer still fits into the connection.
@@ -286,20 +296,14 @@ async fn serve_connection<S>(
 {
     let routes = TowerToHyperService::new(router);
     // Held until the connection ends: the answer is made long before a slow client has read it.
-    let place = OnceLock::new();
+    let place = Arc::new(OnceLock::new());
+    let taken = Arc::clone(&place);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        let is_always = ALWAYS.contains(&request.uri().path());
-        let permit = (!is_always).then(|| Arc::clone(&readers).try_acquire_owned());
-        let answer = match permit {
-            Some(Err(_)) => None,
-            Some(Ok(permit)) => {
-                // One connection has one request.
-                let _ = place.set(permit);
-                Some(routes.call(request))
-            }
-            None => Some(routes.call(request)),
-        };
+        // One connection has one request, so its place is free to be set.
+        let take_place = || Arc::clone(&readers).try_acquire_owned().map(|permit| taken.set(permit)).is_ok();
+        let may_read = ALWAYS.contains(&request.uri().path()) || take_place();
+        let answer = may_read.then(|| routes.call(request));
         async move {
             match answer {
                 Some(answer) => answer.await,
@@ -312,8 +316,11 @@ async fn serve_connection<S>(
         .header_read_timeout(limits.head)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
     // How a client leaves is its own affair.
-    let _ = timeout(limits.whole, connection).await;
+    if timeout(limits.brief, &mut connection).await.is_err() && place.get().is_some() {
+        let _ = timeout(limits.whole.saturating_sub(limits.brief), connection).await;
+    }
 }
 
 fn too_many_readers() -> Response {

@@ -1,5 +1,7 @@
 //! The routes, asked over real sockets.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +27,10 @@ use crate::export::{Command, SentinelAnswer, SentinelRefusal, Snapshot};
 use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
 
+mod limits;
+
 const PATIENCE: Duration = Duration::from_secs(60);
+const WIDE: Limits = Limits { head: PATIENCE, whole: PATIENCE, brief: PATIENCE, connections: 8, readers: 8 };
 
 /// A served router, and both ends behind it.
 struct Server {
@@ -38,8 +43,7 @@ struct Server {
 
 impl Server {
     async fn start(snapshot: Snapshot) -> Self {
-        Self::start_with(snapshot, Limits { head: PATIENCE, whole: PATIENCE, connections: 8, readers: 8 })
-            .await
+        Self::start_with(snapshot, WIDE).await
     }
 
     async fn start_with(snapshot: Snapshot, limits: Limits) -> Self {
@@ -269,34 +273,6 @@ async fn a_check_of_all_names_those_that_did_not_answer() {
 }
 
 #[tokio::test]
-async fn clients_that_send_nothing_do_not_keep_others_out() {
-    let limits = Limits { head: Duration::from_millis(500), whole: PATIENCE, connections: 2, readers: 2 };
-    let server = Server::start_with(sample_snapshot(), limits).await;
-    let mut silent = Vec::new();
-    for _ in 0..4 {
-        silent.push(UnixStream::connect(server.socket()).await.unwrap());
-    }
-    // Answered once those in front have been thrown out.
-    assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
-}
-
-#[tokio::test]
-async fn clients_that_do_not_read_do_not_keep_others_out() {
-    let limits = Limits { head: PATIENCE, whole: Duration::from_secs(1), connections: 1, readers: 1 };
-    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
-    let server = Server::start_with(Snapshot { volumes: many, ..sample_snapshot() }, limits).await;
-    let mut lazy = UnixStream::connect(server.socket()).await.unwrap();
-    // The answer is larger than what the socket takes in without a reader.
-    lazy.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
-    let mut cut_off = String::new();
-    lazy.read_to_string(&mut cut_off).await.unwrap();
-    let (head, body) = cut_off.split_once("\r\n\r\n").unwrap();
-    let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-    assert!(body.len() < promised.parse().unwrap(), "the lazy client got everything");
-}
-
-#[tokio::test]
 async fn scrapes_are_made_beside_the_event_loop_one_at_a_time() {
     let server = Server::start(fresh_snapshot()).await;
     let permit = Arc::clone(&server.shared.scrapes).acquire_many_owned(1).await.unwrap();
@@ -310,54 +286,50 @@ async fn scrapes_are_made_beside_the_event_loop_one_at_a_time() {
     assert_eq!((&mut scrape).await.unwrap(), StatusCode::OK);
 }
 
-#[tokio::test]
-async fn readers_that_do_not_read_keep_no_scraper_out() {
-    let limits = Limits { head: PATIENCE, whole: PATIENCE, connections: 3, readers: 2 };
-    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
-    let server = Server::start_with(Snapshot { volumes: many, ..fresh_snapshot() }, limits).await;
-    let mut lazy = Vec::new();
-    for _ in 0..2 {
-        let mut stream = UnixStream::connect(server.socket()).await.unwrap();
-        stream.write_all(b"GET /api/v1/volumes HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-        // Its answer has begun, and is larger than what the socket takes in without a reader.
-        stream.readable().await.unwrap();
-        lazy.push(stream);
+/// What TCP serves, and what it orders of the event loop.
+struct OverTcp {
+    address: SocketAddr,
+    orders: mpsc::Receiver<Command>,
+    serving: JoinHandle<Infallible>,
+    _publish: watch::Sender<Arc<Snapshot>>,
+}
+
+impl OverTcp {
+    async fn start(snapshot: Snapshot) -> Self {
+        let (publish, snapshots) = watch::channel(Arc::new(snapshot));
+        let (commands, orders) = mpsc::channel(4);
+        let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+        let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
+        Self { address, orders, serving, _publish: publish }
     }
-    for path in ["/metrics", "/healthz", "/readyz"] {
-        assert_eq!(server.get(path).await.status, StatusCode::OK, "{path}");
+
+    /// All that is answered. It ends because the server closes.
+    async fn ask(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
     }
-    let (status, json) = server.json("/api/v1/doctor").await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(json["error"].as_str().is_some_and(|error| error.contains("try again")), "{json}");
-    lazy.pop();
-    // The place of a reader who leaves is free once the agent has noticed.
-    while server.get("/api/v1/doctor").await.status != StatusCode::OK {
-        tokio::task::yield_now().await;
+}
+
+impl Drop for OverTcp {
+    fn drop(&mut self) {
+        self.serving.abort();
     }
 }
 
 #[tokio::test]
 async fn tcp_is_read_only_and_answers_one_request_a_connection() {
-    let (_publish, snapshots) = watch::channel(Arc::new(sample_snapshot()));
-    let (commands, _orders) = mpsc::channel(1);
-    let metrics = Metrics::new().unwrap();
-    let api = Api { snapshots, metrics, commands, host: sample_host() };
-    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(async move {
-        listen::serve_tcp(listener, router(api)).await;
-    });
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"POST /api/v1/volumes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    // Ends because the server closes.
-    stream.read_to_string(&mut answer).await.unwrap();
+    let tcp = OverTcp::start(sample_snapshot()).await;
+    let answer = tcp.ask("POST /api/v1/volumes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
     assert!(answer.contains("everything is read with GET"), "{answer}");
-    let taken = listen::bind_tcp(&address.to_string()).await.unwrap_err();
+    let taken = listen::bind_tcp(&tcp.address.to_string()).await.unwrap_err();
     assert!(matches!(taken, ListenError::AddressInUse { .. }));
     assert!(taken.to_string().contains("set [agent] listen"), "{taken}");
-    serving.abort();
 }
 
 #[tokio::test]
@@ -436,24 +408,16 @@ async fn an_acknowledgement_goes_to_the_event_loop_with_who_it_was() {
 #[tokio::test]
 async fn nothing_is_changed_over_tcp_or_by_reading() {
     let server = Server::start(fresh_snapshot()).await;
-    let (_publish, snapshots) = watch::channel(Arc::new(fresh_snapshot()));
-    let (commands, mut orders) = mpsc::channel(4);
-    let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
-    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream
-        .write_all(b"POST /api/v1/ack/scratch HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
-        .await
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
+    let mut tcp = OverTcp::start(fresh_snapshot()).await;
+    let text = tcp.ask("POST /api/v1/ack/scratch HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
     assert!(text.contains("403 Forbidden") && text.contains("unix socket"), "{text}");
-    assert!(orders.try_recv().is_err());
-    serving.abort();
-    let answer = server.get("/api/v1/ack/scratch").await;
-    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert!(tcp.orders.try_recv().is_err());
+    for path in ["/api/v1/ack/scratch", "/api/v1/sentinel"] {
+        let (status, json) = server.json(path).await;
+        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+        let error = json["error"].as_str().unwrap();
+        assert!(error.contains("with POST") && !error.contains("read with GET"), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -481,6 +445,7 @@ async fn a_sentinel_is_put_there_for_root_over_the_unix_socket_and_refusals_say_
                 outcome: "adopted".into(),
                 named: true,
                 pinned: true,
+                kept: true,
                 toml: String::new(),
             };
             let _ = done.send(if wish.adopt { Ok(answer) } else { Err(exists()) });
@@ -501,25 +466,16 @@ async fn a_sentinel_is_put_there_for_root_over_the_unix_socket_and_refusals_say_
 
 #[tokio::test]
 async fn over_tcp_nothing_is_written() {
-    let (_publish, snapshots) = watch::channel(Arc::new(sample_snapshot()));
-    let (commands, mut orders) = mpsc::channel(1);
-    let metrics = Metrics::new().unwrap();
-    let api = Api { snapshots, metrics, commands, host: sample_host() };
-    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(async move {
-        listen::serve_tcp(listener, router(api)).await;
-    });
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut tcp = OverTcp::start(sample_snapshot()).await;
     let body = "{\"volume\":\"models\"}";
     let head = format!(
         "POST /api/v1/sentinel HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("only root"), "{answer}");
-    assert!(orders.try_recv().is_err());
-    serving.abort();
+    let answer = tcp.ask(&format!("{head}{body}")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 403") && answer.contains("only root and the agent's own user"),
+        "{answer}"
+    );
+    assert!(tcp.orders.try_recv().is_err());
 }

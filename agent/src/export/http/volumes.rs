@@ -1,17 +1,19 @@
 //! `/api/v1/volumes` and `/api/v1/volumes/{id}`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::id::VolumeId;
 use agent_core::status::VolumeStatus;
-use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Deserialize;
 
-use super::check::{self, Unchecked};
+use super::check::{self, Turn, Unchecked};
+use super::listen::Peer;
 use super::{Shared, Snapshot, failure};
 use crate::export::view::{VolumeAnswer, VolumeList, VolumeView};
 
@@ -30,6 +32,7 @@ pub(super) struct Asked {
 /// Every volume; with `?check=true` after a probe of each.
 pub(super) async fn list(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
     let Query(asked) = match asked {
@@ -38,7 +41,12 @@ pub(super) async fn list(
     };
     let mut unanswered = Vec::new();
     if asked.check {
-        let volumes = shared.snapshot().volumes.iter().map(|volume| volume.id.clone()).collect();
+        let snapshot = shared.snapshot();
+        let due = |volume: &VolumeStatus| match check::turn(peer, volume) {
+            Turn::In(pause) => Some((volume.id.clone(), pause)),
+            Turn::Never => None,
+        };
+        let volumes = snapshot.volumes.iter().filter_map(due).collect();
         match check::all(&shared, volumes).await {
             Ok(missing) => unanswered = missing,
             Err(unchecked) => return busy(unchecked),
@@ -55,6 +63,7 @@ pub(super) async fn list(
 /// One volume; with `?check=true` after a probe of it.
 pub(super) async fn one(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     id: Result<Path<String>, PathRejection>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
@@ -65,13 +74,15 @@ pub(super) async fn one(
     };
     let check = asked.check;
     let made = shared.beside(move |_, snapshot| match find(snapshot, &id) {
-        Some(volume) if check => Found::ToCheck(volume.id.clone()),
-        Some(volume) => Found::Answered(answer(StatusCode::OK, snapshot, volume, None)),
+        Some(volume) => match check::turn(peer, volume) {
+            Turn::In(pause) if check => Found::ToCheck(volume.id.clone(), pause),
+            Turn::In(_) | Turn::Never => Found::Answered(answer(StatusCode::OK, snapshot, volume, None)),
+        },
         None => Found::Answered(no_such_volume(snapshot, &id)),
     });
     match made.await {
         Ok(Found::Answered(response)) => response,
-        Ok(Found::ToCheck(id)) => checked(&shared, id).await,
+        Ok(Found::ToCheck(id, pause)) => checked(&shared, id, pause).await,
         Err(status) => status.into_response(),
     }
 }
@@ -80,13 +91,13 @@ pub(super) async fn one(
 enum Found {
     /// All of it.
     Answered(Response),
-    /// The volume is probed first.
-    ToCheck(VolumeId),
+    /// The volume is probed first, after this pause.
+    ToCheck(VolumeId, Duration),
 }
 
 /// One volume after a probe of it.
-async fn checked(shared: &Arc<Shared>, id: VolumeId) -> Response {
-    let result = check::one(shared, id.clone()).await;
+async fn checked(shared: &Arc<Shared>, id: VolumeId, pause: Duration) -> Response {
+    let result = check::one(shared, id.clone(), pause).await;
     let made = shared.beside(move |shared, snapshot| match result {
         // Its times are turned by the newest pairing of the clocks.
         Ok(checked) => answer(StatusCode::OK, snapshot, &checked, None),

@@ -44,7 +44,12 @@ pub(super) fn encode_result(out: &mut Writer, result: &Result<Planted, PlantFaul
             out.u8(9);
             out.u16(errno.0);
         }
-        Err(PlantFault::ReadBack) => out.u8(10),
+        Err(PlantFault::ReadBack { errno, is_removed }) => {
+            out.u8(10);
+            // No errno is zero.
+            out.u16(errno.map_or(0, |errno| errno.0));
+            out.flag(*is_removed);
+        }
     }
 }
 
@@ -60,7 +65,10 @@ pub(super) fn decode_result(from: &mut Reader<'_>) -> Result<Result<Planted, Pla
         7 => Err(PlantFault::NoDirectory),
         8 => Err(PlantFault::NoRoom),
         9 => Err(PlantFault::Write(Errno(from.u16()?))),
-        10 => Err(PlantFault::ReadBack),
+        10 => {
+            let errno = Some(from.u16()?).filter(|number| *number != 0).map(Errno);
+            Err(PlantFault::ReadBack { errno, is_removed: from.flag()? })
+        }
         value => return Err(Malformed::Unknown { what: "answer about a sentinel", value }),
     })
 }

@@ -93,7 +93,8 @@ fn any_planted() -> impl Strategy<Value = Result<Planted, PlantFault>> {
         PlantFault::Unusable,
         PlantFault::NoDirectory,
         PlantFault::NoRoom,
-        PlantFault::ReadBack,
+        PlantFault::ReadBack { errno: None, is_removed: true },
+        PlantFault::ReadBack { errno: Some(Errno(5)), is_removed: false },
     ];
     prop_oneof![
         any::<Vec<u8>>().prop_map(|content| Ok(Planted::Written(content))),

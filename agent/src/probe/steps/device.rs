@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::{number, open_root};
 use crate::probe::protocol::Request;
 use crate::sys;
+use crate::sys::device_name::device_name;
 use crate::sys::direct_read::{BLOCK, Buffer};
 
 /// Where the kernel lists every block device by number.
@@ -81,11 +82,7 @@ fn enough(count: usize) -> Result<bool, Errno> {
 /// The names under which the device may be found: what udev links, and what the kernel itself calls it.
 fn nodes(device: SuperblockId) -> Vec<PathBuf> {
     let mut nodes = vec![Path::new("/dev/block").join(device.to_string())];
-    let event = Path::new(BY_NUMBER).join(device.to_string()).join("uevent");
-    if let Ok(text) = std::fs::read_to_string(event) {
-        let names = text.lines().filter_map(|line| line.strip_prefix("DEVNAME="));
-        nodes.extend(names.map(|name| Path::new("/dev").join(name)));
-    }
+    nodes.extend(device_name(Path::new(BY_NUMBER), device).map(|name| Path::new("/dev").join(name)));
     nodes
 }
 

@@ -104,24 +104,32 @@ fn superblock_in_table(mount_id: u64) -> Option<SuperblockId> {
 fn check_table(request: &Request, table: Option<impl BufRead>) -> Result<(), ProbeResult> {
     let Some(mut table) = table else { return Ok(()) };
     let mut line = Vec::new();
-    let mut above: Option<Place> = None;
+    let mut above: Option<(Place, bool)> = None;
     while table.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
         let place = parse_place(&line).ok().filter(|place| request.mountpoint.is_within(&place.mountpoint));
+        let seen = place.map(|place| (place, is_trap(&line)));
         line.clear();
-        let Some(place) = place else { continue };
+        let Some((place, is_trap)) = seen else { continue };
         if place.id == request.mount_id && place.superblock == request.superblock {
             return Ok(());
         }
         // Of several at one path the last line is the uppermost, nearly always; it is only told.
-        let is_nearer = |known: &Place| place.mountpoint.is_within(&known.mountpoint);
+        let is_nearer = |(known, _): &(Place, bool)| place.mountpoint.is_within(&known.mountpoint);
         if above.as_ref().is_none_or(is_nearer) {
-            above = Some(place);
+            above = Some((place, is_trap));
         }
     }
     match above {
-        Some(place) => Err(ProbeResult::WrongMount { found: place.superblock }),
-        None => Err(ProbeResult::NotRun(NotRun::Unreachable)),
+        Some((place, false)) => Err(ProbeResult::WrongMount { found: place.superblock }),
+        // Expired, as it should be: no other mount is there. The next table says it.
+        Some((_, true)) | None => Err(ProbeResult::NotRun(NotRun::Unreachable)),
     }
+}
+
+/// Whether a line of the table is an automount trap's. No field has a space in it, so this can only be the type.
+fn is_trap(line: &[u8]) -> bool {
+    const TYPE: &[u8] = b" - autofs ";
+    line.windows(TYPE.len()).any(|part| part == TYPE)
 }
 
 fn find_superblock(mut table: impl BufRead, mount_id: u64) -> Option<SuperblockId> {
@@ -212,10 +220,16 @@ mod tests {
             455 44 8:33 / /mnt/a rw - nfs4 f:/a rw\n9 1 0:5 / /mnt/ab rw - tmpfs t rw\n";
         let mounted = request("nfs4");
         assert_eq!(check_table(&mounted, Some(&table[..])), Ok(()));
-        let trap = SuperblockId { major: 0, minor: 38 };
         let (before, _) = table.split_at(table.iter().position(|byte| *byte == b'5').unwrap() - 1);
         let expired = &before[..before.iter().rposition(|byte| *byte == b'\n').unwrap() + 1];
-        assert_eq!(check_table(&mounted, Some(expired)), Err(ProbeResult::WrongMount { found: trap }));
+        let unreachable = Err(ProbeResult::NotRun(NotRun::Unreachable));
+        assert_eq!(
+            check_table(&mounted, Some(expired)),
+            unreachable,
+            "only the trap is left: nothing wrong is there"
+        );
+        let other = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n44 1 0:61 / /mnt/a rw - tmpfs autofs rw\n";
+        assert_eq!(check_table(&mounted, Some(&other[..])), Err(ProbeResult::WrongMount { found: OTHER }));
         let again = Request { mount_id: MountId(456), ..mounted };
         assert_eq!(check_table(&again, Some(&table[..])), Err(ProbeResult::WrongMount { found: DISK }));
         assert_eq!(check_table(&again, None::<&[u8]>), Ok(()), "without a table nothing says no");

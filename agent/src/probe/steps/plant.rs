@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_core::observation::{ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
-use rustix::fs::{AtFlags, FileType, OFlags, fsync, statx, unlinkat};
+use rustix::fs::{AtFlags, OFlags, fsync, statx, unlinkat};
 use rustix::io::Errno;
 
 use super::{number, open_root, revalidate, write};
@@ -35,15 +35,29 @@ pub(super) fn plant(
         return Ok(there);
     }
     announce(ProbeStep::Write);
-    write::with_rights(request, || make(root, planting))?;
+    let inode = write::with_rights(request, || make(root, planting))?;
     announce(ProbeStep::Sentinel);
-    match sentinel::read(root.as_fd(), &planting.path) {
+    let reading = sentinel::read(root.as_fd(), &planting.path);
+    write::with_rights(request, || confirm(root, planting, inode, reading))
+}
+
+/// What was written counts when it came back past the cache. What did not must not stay: to the next who asks it would
+/// be a sentinel.
+fn confirm(
+    root: &OwnedFd,
+    planting: &Planting,
+    inode: Option<u64>,
+    reading: Result<Reading, Errno>,
+) -> Result<Planted, PlantFault> {
+    let errno = match reading {
         Ok(Reading::Content(content)) if sentinel::has_content(&content, &planting.content) => {
-            Ok(Planted::Written(planting.content.clone()))
+            return Ok(Planted::Written(planting.content.clone()));
         }
-        Ok(_) => Err(PlantFault::ReadBack),
-        Err(errno) => Err(unreadable(errno)),
-    }
+        Ok(_) => None,
+        Err(errno) => Some(number(errno)),
+    };
+    let is_removed = inode.is_some_and(|inode| remove(root, &planting.path, inode));
+    Err(PlantFault::ReadBack { errno, is_removed })
 }
 
 /// A file that may stay; an error when it may not.
@@ -66,20 +80,21 @@ fn unreadable(errno: Errno) -> PlantFault {
     PlantFault::Look(ProbeResult::Failed { step: ProbeStep::Sentinel, errno: number(errno) })
 }
 
-fn make(root: &OwnedFd, planting: &Planting) -> Result<(), PlantFault> {
+/// Makes the file, and tells which one it is.
+fn make(root: &OwnedFd, planting: &Planting) -> Result<Option<u64>, PlantFault> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let file = sentinel::open_beneath(root.as_fd(), planting.path.as_bytes(), flags).map_err(not_made)?;
-    let made = statx(&file, c"", AtFlags::EMPTY_PATH, rustix::fs::StatxFlags::BASIC_STATS);
+    let inode = sentinel::inspect(&file).ok().map(|made| made.stx_ino);
     let data: Vec<u8> = planting.content.iter().copied().chain(*b"\n").collect();
     let stored = write::store(file, &data).and_then(|()| sync_directory(root, &planting.path));
     if let Err(errno) = stored {
         // What is half there would be a sentinel with other content to the next who asks.
-        if let Ok(made) = made {
-            remove(root, &planting.path, made.stx_ino);
+        if let Some(inode) = inode {
+            remove(root, &planting.path, inode);
         }
         return Err(PlantFault::Write(number(errno)));
     }
-    Ok(())
+    Ok(inode)
 }
 
 fn not_made(errno: Errno) -> PlantFault {
@@ -101,15 +116,19 @@ fn sync_directory(root: &OwnedFd, path: &BytePath) -> Result<(), Errno> {
     }
 }
 
-/// Removes the file that was made here, and no other.
-fn remove(root: &OwnedFd, path: &BytePath, inode: u64) {
-    // Who cannot even be asked cannot be cleaned up either: the caller tells the first error.
-    let _ = in_directory(root, path, |directory, name| {
+/// Removes the file that was made here, and no other. Says whether it is gone; why not is no news beside the error that
+/// the caller has.
+fn remove(root: &OwnedFd, path: &BytePath, inode: u64) -> bool {
+    let removed = in_directory(root, path, |directory, name| {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let found = statx(directory, name, flags, rustix::fs::StatxFlags::BASIC_STATS)?;
-        let is_file = FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::RegularFile;
-        if is_file && found.stx_ino == inode { unlinkat(directory, name, AtFlags::empty()) } else { Ok(()) }
+        if sentinel::is_regular(&found) && found.stx_ino == inode {
+            unlinkat(directory, name, AtFlags::empty())
+        } else {
+            Ok(())
+        }
     });
+    matches!(removed, Ok(()) | Err(Errno::NOENT))
 }
 
 /// Opens the directory of the path, and acts on the last name in it.

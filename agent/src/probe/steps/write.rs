@@ -10,13 +10,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_core::hash::hash;
 use agent_core::path::BytePath;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fsync, openat, statx, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fsync, openat, statx, unlinkat};
 use rustix::io::Errno;
 
 use super::number;
 use crate::probe::privileges;
 use crate::probe::protocol::Request;
 use crate::sys::direct_read::BLOCK;
+use crate::sys::sentinel;
 
 /// What is written. Anybody who meets the file can read what it is.
 const LINE: &[u8] = b"mountie write probe\n";
@@ -73,8 +74,7 @@ fn write_named(root: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
 /// Only what such a probe can have left: a regular file of at most one block.
 fn remove_leftover(root: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     let facts = statx(root, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE | StatxFlags::SIZE)?;
-    let regular = FileType::from_raw_mode(u32::from(facts.stx_mode)) == FileType::RegularFile;
-    if !regular || facts.stx_size > BLOCK as u64 {
+    if !sentinel::is_regular(&facts) || facts.stx_size > BLOCK as u64 {
         return Err(Errno::EXIST);
     }
     unlinkat(root, name, AtFlags::empty())

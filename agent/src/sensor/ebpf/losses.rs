@@ -128,7 +128,7 @@ impl Ledger {
 fn remedy(program: &ProgramRow) -> String {
     let name = program.name;
     match program.family {
-        ProgramFamily::Fexit => format!(" (last {name}; not with `kernel.family = \"sys_exit\"`)"),
+        ProgramFamily::Fexit => format!(" (last {name}; less often with `kernel.family = \"sys_exit\"`)"),
         ProgramFamily::Always | ProgramFamily::Extra | ProgramFamily::SysExit => format!(" (last {name})"),
     }
 }

@@ -3,9 +3,11 @@
 //! A program never runs on top of itself: while a task is taken off a processor in the middle of one, the kernel skips
 //! that program for every other task there. What fails then is seen by nobody. Ends of functions are where that
 //! happens, on kernels that take tasks off processors inside the kernel; elsewhere an interrupt in the middle of
-//! another can do it.
+//! another can do it. Since 7.0 tracepoints are such a place too: the end of system calls has lost its advantage there.
 //!
-//! kernel: `__bpf_prog_enter_recur`, kernel/bpf/trampoline.c, and `bpf_prog_inc_misses_counter`, since 5.12.
+//! kernel: `__bpf_prog_enter_recur`, kernel/bpf/trampoline.c, and `bpf_prog_inc_misses_counter`, since 5.12;
+//! `__bpf_trace_run`, kernel/trace/bpf_trace.c, below `__DO_TRACE_CALL`, include/linux/tracepoint.h, which holds off
+//! nobody since 7.0.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -11,6 +11,7 @@ use agent_core::id::SuperblockId;
 use agent_core::incident::Device;
 
 use crate::sensor::btrfs;
+use crate::sys::device_name::device_name;
 
 /// Stacks are not deeper: partition, RAID, encryption, logical volume, thin pool, snapshot.
 const DEEPEST: u32 = 10;
@@ -100,7 +101,10 @@ fn devices_below(sys: &Path, superblock: SuperblockId, source: Option<&[u8]>) ->
         let number = format!("{}:{}", superblock.major, superblock.minor);
         follow(&sys.join("dev/block").join(number), DEEPEST, &mut found);
     }
-    let named = |number: SuperblockId| Device { number, name: name_of(sys, number) };
+    let named = |number: SuperblockId| Device {
+        number,
+        name: device_name(&sys.join("dev/block"), number).unwrap_or_default(),
+    };
     found.into_iter().map(named).collect()
 }
 
@@ -124,14 +128,6 @@ fn follow(device: &Path, depth: u32, found: &mut Vec<SuperblockId>) {
     for slave in entries(&device.join("slaves")) {
         follow(&slave, depth, found);
     }
-}
-
-/// The name of a device in the kernel; empty when sysfs does not know it.
-///
-/// kernel: `dev_uevent`, drivers/base/core.c: `DEVNAME`, since 2.6.31.
-fn name_of(sys: &Path, number: SuperblockId) -> String {
-    let told = std::fs::read_to_string(sys.join(format!("dev/block/{number}/uevent"))).unwrap_or_default();
-    told.lines().find_map(|line| line.strip_prefix("DEVNAME=")).unwrap_or_default().to_owned()
 }
 
 fn number(file: &Path) -> Option<SuperblockId> {

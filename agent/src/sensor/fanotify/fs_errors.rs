@@ -29,7 +29,7 @@ use super::decode::{Event, Fsid};
 use super::group::{Group, reason};
 use super::ledger::{Claimed, Errors, Ledger};
 use super::mark::{Answer, MarkRefused, Request, mark_command};
-use crate::sensor::wake::{Outbox, Running, Wake, Woken};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken, no_thread};
 use crate::sensor::{LossCause, SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
 
@@ -109,7 +109,7 @@ impl FsErrors {
             stuck: AtomicUsize::new(0),
         });
         let listener = Listener { shared: Arc::clone(&shared), outbox, wake: Arc::clone(&wake) };
-        let thread = Running::start("fs-errors", &wake, move || listener.run())?;
+        let thread = Running::start("fs-errors", &wake, move || listener.run()).map_err(no_thread)?;
         let inner = Inner { shared, settings, _thread: thread };
         Ok(Self { inner: Arc::new(inner) })
     }

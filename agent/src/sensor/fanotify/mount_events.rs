@@ -14,7 +14,7 @@ use nix::poll::PollFlags;
 use tokio::sync::mpsc::Sender;
 
 use super::group::{Group, reason};
-use crate::sensor::wake::{Outbox, Running, Wake, Woken};
+use crate::sensor::wake::{Outbox, Running, Wake, Woken, no_thread};
 use crate::sensor::{MountChange, SensorEvent, SourceName, SourceState};
 
 /// Without any event the thread looks this often, for no other purpose than to be robust.
@@ -60,7 +60,9 @@ impl MountEvents {
         let wake = Wake::for_thread()?;
         let outbox = Outbox::new(events, Arc::clone(&wake));
         let listener = Listener { group, tell, outbox, wake: Arc::clone(&wake) };
-        Ok(Self { _thread: Running::start("mount-events", &wake, move || listener.run())? })
+        Ok(Self {
+            _thread: Running::start("mount-events", &wake, move || listener.run()).map_err(no_thread)?,
+        })
     }
 }
 

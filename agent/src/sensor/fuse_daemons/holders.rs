@@ -120,10 +120,15 @@ impl Holders {
     /// Which process serves which of these, where the kernel names it; of several the first.
     pub(super) fn daemons(&self, tracked: &BTreeSet<SuperblockId>) -> BTreeMap<SuperblockId, Daemon> {
         let mut daemons = BTreeMap::new();
-        for (id, holder) in self.holders.iter().rev() {
-            for superblock in holder.serves.named.intersection(tracked) {
-                let pid = id.unsigned_abs();
-                daemons.insert(*superblock, Daemon { pid, comm: name_of_process(pid) });
+        for (id, holder) in &self.holders {
+            let mut served = holder.serves.named.intersection(tracked).peekable();
+            if served.peek().is_none() {
+                continue;
+            }
+            let pid = id.unsigned_abs();
+            let daemon = Daemon { pid, comm: name_of_process(pid) };
+            for superblock in served {
+                daemons.entry(*superblock).or_insert_with(|| daemon.clone());
             }
         }
         daemons

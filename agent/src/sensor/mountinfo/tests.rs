@@ -118,7 +118,7 @@ fn a_table_that_cannot_be_read_is_off_once_and_comes_back() {
     double.set("1 1 0:1 / / rw - tmpfs t rw\n");
     assert_eq!(next_state(&mut events), SourceState::Running);
     assert_eq!(next_table(&mut events).mounts().len(), 1);
-    handle.stop();
+    drop(handle);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_watcher_whose_listener_is_slow_ends_at_once() {
     let (sender, _events) = channel(1);
     let handle = start_with(double, 100, sender).unwrap();
     let started: Monotonic = clock::now();
-    handle.stop();
+    drop(handle);
     assert!(clock::now().since(started) < Duration::from_secs(1));
 }
 
@@ -178,7 +178,7 @@ fn mounts_and_unmounts_are_seen_by_themselves_and_odd_bytes_are_exact() {
 
     namespace.unmount(&place);
     assert!(next_table(&mut events).top_at(&path).is_none());
-    handle.stop();
+    drop(handle);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn under_churn_no_standing_mount_is_ever_lost_and_the_last_change_is_seen() {
         SensorEvent::Table(table) => table.top_at(&last).map(|_| ()),
         _ => None,
     });
-    handle.stop();
+    drop(handle);
 }
 
 /// A watcher with mount events in a private namespace; `None` where the kernel has no calls or no events.
@@ -289,7 +289,7 @@ fn events_bring_moves_and_trees_with_all_that_is_below() {
     watcher.expect(&["x", "x/b", "y", "y/b"]);
     umount2(&x, MntFlags::MNT_DETACH).unwrap();
     watcher.expect(&["y", "y/b"]);
-    watcher.handle.stop();
+    drop(watcher.handle);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_remount_of_a_volume_sends_no_event_and_is_seen_all_the_same() {
     let table = watcher.expect(&["v"]);
     let mount = table.top_at(&path).unwrap();
     assert!(mount.super_options.has("ro") && mount.super_options.has("size=128k"));
-    watcher.handle.stop();
+    drop(watcher.handle);
 }
 
 #[test]
@@ -325,5 +325,5 @@ fn a_namespace_without_an_id_falls_back_to_the_text_and_says_so() {
     assert!(matches!(state, SourceState::Off(why) if why.contains("no id to ask for")));
     assert_eq!(next_state(&mut events), SourceState::Running);
     assert!(next_table(&mut events).mounts().iter().all(|mount| mount.unique.is_none()));
-    handle.stop();
+    drop(handle);
 }

@@ -210,8 +210,8 @@ fn a_file_of_an_old_version_is_read_and_written_as_one_of_this() {
     });
     let (mut shelf, memories) = open(dir.path());
     let old = Memory { named: false, known: None, fsid: None, ..memory("a") };
-    assert_eq!(memories, [old.clone()]);
-    shelf.put(&old.volume.clone(), Some(&memory("a"))).expect("put");
+    assert_eq!(memories, std::slice::from_ref(&old));
+    shelf.put(&old.volume, Some(&memory("a"))).expect("put");
     let text = fs::read_to_string(dir.path().join(FOLDER).join("a.json")).expect("read");
     let value: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&value["apiVersion"], &value["odd"]), (&Value::from("mountie/v2"), &Value::from(7)));

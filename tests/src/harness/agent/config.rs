@@ -45,6 +45,15 @@ impl Setup {
         })
     }
 
+    /// The same for an agent in a process group of its own: the case's own group passes an autofs trap freely.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn in_own_group(bench: &Bench, body: &str) -> Result<Self> {
+        let wrapper = ["setsid", "--wait"].map(str::to_owned).to_vec();
+        Ok(Self { wrapper, ..Self::new(bench, body)? })
+    }
+
     /// The whole file.
     #[must_use]
     pub fn to_toml(&self) -> String {

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use integration_tests::harness::process::children;
+use integration_tests::harness::process::{children, descendants};
 use integration_tests::harness::wait::{now, pause};
 
 /// Processor time of a program over some real time.
@@ -87,12 +87,6 @@ pub(super) struct Memory {
 pub(super) fn memory(process: u32) -> Result<Memory> {
     let below: f64 = descendants(process).into_iter().filter_map(|child| field(child, "Pss:").ok()).sum();
     Ok(Memory { rss: field(process, "Rss:")?, pss: field(process, "Pss:")?, children_pss: below })
-}
-
-fn descendants(process: u32) -> Vec<u32> {
-    let direct = children(process);
-    let further = direct.iter().flat_map(|child| descendants(*child)).collect::<Vec<_>>();
-    direct.into_iter().chain(further).collect()
 }
 
 /// kernel: `show_smaps_rollup`, fs/proc/task_mmu.c, since 4.14.

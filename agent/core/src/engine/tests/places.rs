@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Tracked};
-use crate::id::MountId;
+use crate::id::{MountId, VolumeId};
 use crate::observation::{NotRun, Op, ProbeOk, ProbeResult};
 use crate::policy::Policy;
 use crate::topology::Options;
@@ -187,6 +187,23 @@ fn an_automount_that_expires_is_idle_without_a_word() {
     assert_eq!(world.transitions(), []);
     assert_eq!(world.state("/net/a"), (Healthy, None));
     assert!(world.status("/net/a").condition.advice.is_empty());
+}
+
+#[test]
+fn an_automount_that_nobody_named_and_nobody_uses_is_forgotten_after_an_hour() {
+    let mut world = discovering(&[]);
+    let trap = mount(20, 20, "/home", "autofs", "/etc/auto.home");
+    let mut real = mount(21, 21, "/home/ann", "nfs4", "filer:/ann");
+    real.parent = MountId(20);
+    world.mounts.extend([trap, real]);
+    world.table();
+    world.run(seconds(1));
+    world.mounts.pop();
+    world.table();
+    world.run(seconds(3000));
+    assert!(world.status("/home/ann").condition.advice.contains(&Advice::Idle));
+    world.run(seconds(1000));
+    assert!(world.engine.volume(&VolumeId::new("/home/ann")).is_none());
 }
 
 #[test]

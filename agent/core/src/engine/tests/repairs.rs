@@ -323,6 +323,8 @@ fn behind(mode_of_a: Mode) -> World {
         World::new(vec![spec("a", "nfs4", "filer:/a", mode_of_a), spec("b", "nfs4", "filer:/b", Mode::Act)]);
     world.replace("/mnt/b", 10);
     world.mounts[2].id.0 = 55;
+    let b = ProbeOk { root_inode: 7, read_data: true, ..ProbeOk::default() };
+    world.answer("b", Answer::Now(ProbeResult::Ok(b)));
     world.table();
     world.run(millis(100));
     world.answer("a", Answer::Hangs);
@@ -340,9 +342,13 @@ fn repaired(world: &World) -> Vec<VolumeId> {
 fn a_volume_behind_a_look_that_hangs_is_repaired_when_tasks_wait_on_it_as_well() {
     let mut world = behind(Mode::Observe);
     assert_eq!(repaired(&world), [], "nobody is repaired by hearsay");
-    world.census(10, None, 2);
+    world.census(10, Some(7), 2);
     assert_eq!(repaired(&world), [], "they may be served yet");
-    world.census(10, None, 3);
+    for elsewhere in [None, Some(99)] {
+        world.census(10, elsewhere, 9);
+        assert_eq!(repaired(&world), [], "they may wait in a directory that this volume does not show");
+    }
+    world.census(10, Some(7), 3);
     assert_eq!(repaired(&world), [VolumeId::new("b")]);
 }
 

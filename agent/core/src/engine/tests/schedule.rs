@@ -103,7 +103,7 @@ fn a_healthy_automount_is_looked_at_so_rarely_that_it_can_expire() {
     assert!((27..=34).contains(&world.probes()), "{}", world.probes());
     // The daemon of autofs checks four times in a time-out.
     assert!(gaps(&world).iter().all(|gap| *gap > seconds(60 + 15)), "{:?}", gaps(&world));
-    assert!(orders(&world).iter().all(|(_, order)| order.is_automount));
+    assert!(orders(&world).iter().all(|(_, order)| order.is_automount) && world.status("a").is_automount);
     assert_eq!(world.transitions(), [], "it is healthy between two looks as well");
 }
 
@@ -143,6 +143,20 @@ fn a_sick_automount_is_left_alone_after_a_few_quick_looks() {
     world.answer("a", Answer::Now(good()));
     world.run(seconds(150));
     assert_eq!(world.state("a"), (Healthy, None));
+}
+
+#[test]
+fn doubt_about_an_automount_is_settled_soon_however_often_it_was_well() {
+    for healthy in 5..12 {
+        let mut world = healthy_on_a_trap();
+        while world.probes() < healthy {
+            world.run(seconds(10));
+        }
+        world.answer("a", fails(5));
+        world.log.clear();
+        world.run(seconds(250));
+        assert!(gaps(&world)[0] <= millis(600), "after {healthy} good looks: {:?}", gaps(&world));
+    }
 }
 
 #[test]
@@ -308,6 +322,26 @@ fn an_errand_that_waits_behind_a_look_that_hangs_is_refused_at_its_deadline() {
     let expected = [NoErrand::Stuck, NoErrand::Stuck, NoErrand::NoSuchVolume, NoErrand::NotThere];
     assert_eq!(refused(&world), expected);
     assert!(errands(&world).is_empty());
+}
+
+#[test]
+fn an_errand_that_hangs_keeps_looks_away_until_its_worker_is_gone() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.feed(Input::Errand(VolumeId::new("a")));
+    world.feed(Input::Errand(VolumeId::new("a")));
+    let errand = errands(&world)[0].id;
+    world.feed(Input::ErrandHangs(errand, world.now));
+    assert_eq!(refused(&world), [NoErrand::Stuck], "who waits is told");
+    world.run(seconds(60));
+    assert_eq!((errands(&world).len(), world.probes()), (1, 0));
+    assert!(world.engine.volume(&VolumeId::new("a")).is_some_and(|status| status.stuck_since.is_some()));
+    world.feed(Input::ProbeReturned(errand));
+    world.run(seconds(1));
+    let looks = world.probes();
+    assert!(looks > 0, "looks go on");
+    world.feed(Input::ErrandHangs(errand, world.now));
+    world.run(seconds(60));
+    assert!(world.probes() > looks, "what is over does not hang");
 }
 
 #[test]

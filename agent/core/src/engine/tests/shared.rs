@@ -86,6 +86,15 @@ fn out(world: &World) -> ProbeId {
 
 /// `b` is bound from a directory of what is mounted at `/mnt/a`, which has died.
 fn refused() -> World {
+    let mut world = tried();
+    world.finish(PlanId(100), Outcome::Refused(Refusal::SameSuperblock));
+    world.run(seconds(5));
+    assert_eq!(world.state("b"), (Degraded, Some(Reason::Disconnected)));
+    world
+}
+
+/// The same, while its first plan runs.
+fn tried() -> World {
     let mut bind = spec("b", "fuse.x", "/mnt/a/part", Mode::Act);
     bind.options = vec!["bind".into()];
     let mut world = World::healthy(vec![bind]);
@@ -94,10 +103,18 @@ fn refused() -> World {
     world.answer("b", fails(107));
     world.run(seconds(15));
     assert_eq!(world.running().len(), 1);
-    world.finish(PlanId(100), Outcome::Refused(Refusal::SameSuperblock));
-    world.run(seconds(5));
-    assert_eq!(world.state("b"), (Degraded, Some(Reason::Disconnected)));
     world
+}
+
+#[test]
+fn a_bind_whose_source_came_back_while_its_plan_ran_is_tried_again_at_once() {
+    let mut world = tried();
+    world.mounts.retain(|mount| mount.mountpoint != "/mnt/a".into());
+    world.mounts.push(mount(31, 31, "/mnt/a", "fuse.x", "x"));
+    world.table();
+    world.finish(PlanId(100), Outcome::Refused(Refusal::SameSuperblock));
+    assert_eq!(world.state("b").0, Recovering);
+    assert_eq!(world.running().len(), 1);
 }
 
 #[test]
@@ -128,11 +145,12 @@ fn a_bind_whose_source_is_still_dead_waits() {
     assert!(world.running().is_empty());
 }
 
-/// `b` is a view of what `a` is, in the same place of the kernel's counts.
-fn viewed(options: &[u8]) -> World {
+/// A view of a directory of what `a` is, in the same place of the kernel's counts.
+fn viewed(options: &[u8], root: &str) -> World {
     let mut world = sharing();
     let mut view = mount(50, 10, "/view", "fuse.x", "x");
     view.options = Options::parse(options);
+    view.root = root.into();
     world.mounts.push(view);
     world.table();
     for _ in 0..20 {
@@ -144,11 +162,14 @@ fn viewed(options: &[u8]) -> World {
 
 #[test]
 fn who_writes_to_a_read_only_view_says_nothing_about_the_file_system() {
-    let world = viewed(b"ro");
+    let world = viewed(b"ro", "/");
     assert_eq!(world.state("a"), (Healthy, None));
     assert_eq!(world.transitions(), vec![]);
     let counted: u64 = world.status("a").errors.values().sum();
     assert_eq!(counted, 20, "it is counted all the same");
-    let world = viewed(b"rw");
-    assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "no view could have refused that");
+    assert!(world.probes() > 3, "a look is taken all the same");
+    for (options, root) in [(&b"rw"[..], "/"), (b"ro", "/other")] {
+        let world = viewed(options, root);
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)), "no view could have refused that");
+    }
 }

@@ -248,9 +248,18 @@ fn refusals_to_write_count_only_where_writing_should_work() {
     by_nature.probe(failed(ProbeStep::Write, EROFS));
     assert_eq!(by_nature.verdict(), Verdict::Healthy);
     let refused = case(|case| {
-        case.probe(failed(ProbeStep::Write, EACCES));
+        for _ in 0..5 {
+            case.probe(failed(ProbeStep::Write, EACCES));
+        }
     });
     assert_eq!(refused.verdict(), Verdict::Healthy);
+    let no_longer = case(|case| {
+        case.probe(ok(true, true));
+        for _ in 0..5 {
+            case.probe(failed(ProbeStep::Write, EACCES));
+        }
+    });
+    assert_eq!(no_longer.verdict(), Verdict::Sick(Reason::Auth));
 }
 
 #[test]

@@ -104,6 +104,37 @@ fn a_read_only_a_full_and_a_wrong_place_are_told_apart_and_nothing_is_left() {
 }
 
 #[test]
+fn what_does_not_come_back_is_removed_and_nothing_else_is() {
+    in_private_namespace(|lab| {
+        let place = mount_tmpfs(lab.join("a"));
+        let root = OwnedFd::from(std::fs::File::open(&place).unwrap());
+        let planting = planting("s");
+        let readings = [
+            (Err(rustix::io::Errno::IO), Some(Errno(5))),
+            (Ok(Reading::Content(b"other".to_vec())), None),
+            (Ok(Reading::Absent), None),
+        ];
+        for (reading, errno) in readings {
+            let inode = make(&root, &planting).unwrap();
+            let fault = Err(PlantFault::ReadBack { errno, is_removed: true });
+            assert_eq!(confirm(&root, &planting, inode, reading), fault);
+            assert!(names(&place).is_empty());
+        }
+        // Another has put its own in the place meanwhile.
+        let inode = make(&root, &planting).unwrap();
+        std::fs::write(place.join("theirs"), "theirs").unwrap();
+        std::fs::rename(place.join("theirs"), place.join("s")).unwrap();
+        let fault = Err(PlantFault::ReadBack { errno: None, is_removed: true });
+        assert_eq!(
+            confirm(&root, &planting, inode, Ok(Reading::Unusable)),
+            fault,
+            "the one that was made is gone"
+        );
+        assert_eq!(std::fs::read(place.join("s")).unwrap(), b"theirs");
+    });
+}
+
+#[test]
 fn a_sentinel_outlives_its_mount() {
     in_private_namespace(|lab| {
         let Some((image, place)) = mount_image("ext4", lab, "noatime") else { return };

@@ -1,0 +1,65 @@
+//! Plans: the intent is on disk before one acts, the outcome after, and what is lost between is settled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::engine::{Input, Transition};
+use agent_core::observation::{PlanReport, Unfinished};
+use agent_core::remediation::{Outcome, Plan};
+use agent_core::verdict::{Advice, HealthState};
+use agent_core::volume::Mode;
+use tokio::task::{Id, JoinError};
+
+use super::{EventLoop, told};
+use crate::export::events;
+use crate::export::metrics::Suppression;
+
+impl EventLoop {
+    pub(super) fn execute(&mut self, plan: Plan) {
+        events::log_plan_started(&plan);
+        let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
+        let carrier = self.plans.spawn(async move {
+            told(store.intent(&order).await);
+            let (id, report) = (order.id, executor.execute(order).await);
+            told(store.outcome(id, &report.outcome).await);
+            report
+        });
+        self.carriers.insert(carrier.id(), plan);
+    }
+
+    pub(super) fn take_plan_end(&mut self, end: Result<(Id, PlanReport), JoinError>) {
+        let (id, report) = match end {
+            Ok((id, report)) => (id, Some(report)),
+            Err(error) => (error.id(), None),
+        };
+        let Some(plan) = self.carriers.remove(&id) else { return };
+        let report = report.unwrap_or_else(|| {
+            tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
+            let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
+            PlanReport { id: plan.id, outcome, steps, gap: None, took }
+        });
+        self.metrics.observe_plan(&plan, &report);
+        events::log_plan_finished(&plan, &report);
+        self.sources.rescan();
+        let is_cut_off = report.outcome == Outcome::Interrupted;
+        if is_cut_off {
+            let Plan { id, volume, mountpoint, stage, old, .. } = plan;
+            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old };
+            self.feed(Input::Unfinished(vec![unfinished]));
+        }
+        self.feed(Input::PlanFinished(report));
+    }
+
+    /// What a repair that is due waits for: the end of a pause, or because the volume falls again and again.
+    pub(super) fn held_back_by(&self, transition: &Transition) -> Option<Suppression> {
+        let is_fall = transition.to == HealthState::Degraded && !transition.from.is_sick();
+        let volume = self.engine.volume(&transition.volume).filter(|volume| volume.mode == Mode::Act)?;
+        let flaps = volume.next_attempt.is_some() && volume.condition.advice.contains(&Advice::Flapping);
+        let cause = if volume.pause.is_some() {
+            Some(Suppression::Paused)
+        } else {
+            flaps.then_some(Suppression::Flapping)
+        };
+        cause.filter(|_| is_fall)
+    }
+}
