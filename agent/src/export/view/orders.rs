@@ -35,7 +35,7 @@ impl PauseView {
     pub(crate) fn new(pause: &Pause, all: bool, clock: WallClock) -> Self {
         Self {
             all,
-            since: pause.since_wall.map_or_else(|| clock.at(pause.since), Timestamp::from_epoch),
+            since: orders::paused_since(pause, clock),
             until: pause.until.map(|until| clock.at(until)),
             by: ActorView::new(&pause.by),
             reason: pause.reason.as_deref().map(hide),

@@ -8,7 +8,7 @@ use agent_core::secret::hide;
 use agent_core::volume::Method;
 
 use super::program_name;
-use crate::export::timestamp::WallClock;
+use crate::export::timestamp::{Timestamp, WallClock};
 
 /// Why an order was not followed, and what to do.
 pub(crate) fn refused(refused: &Refused, clock: WallClock) -> String {
@@ -46,9 +46,14 @@ const fn lacking(lack: Lack) -> &'static str {
     }
 }
 
-/// `paused since … by …`.
+/// When a pause began, perhaps before this boot.
+pub(crate) fn paused_since(pause: &Pause, clock: WallClock) -> Timestamp {
+    pause.since_wall.map_or_else(|| clock.at(pause.since), Timestamp::from_epoch)
+}
+
+/// `paused by … since …`.
 pub(crate) fn paused(pause: &Pause, clock: WallClock) -> String {
-    let since = clock.at(pause.since).whole_seconds();
+    let since = paused_since(pause, clock).whole_seconds();
     let until = pause.until.map(|until| format!(" until {}", clock.at(until).whole_seconds()));
     let reason = pause.reason.as_deref().map(|reason| format!(" ({})", hide(reason)));
     format!("paused by {} since {since}{}{}", pause.by, until.unwrap_or_default(), reason.unwrap_or_default())
@@ -149,12 +154,15 @@ mod tests {
             by,
             reason: Some("password=Zx9 moves".into()),
         };
-        let text = refused(&Refused::Paused(pause), clock());
+        let text = refused(&Refused::Paused(pause.clone()), clock());
         assert_eq!(
             text,
             "repairs are paused by uid 0 (mountie, process 7) since 2026-01-31T11:59:50Z until 2026-01-31T12:16:40Z \
              (password=*** moves); end that with `mountie resume`"
         );
+        let before_boot = Pause { since_wall: Some(Duration::from_secs(1_700_000_000)), ..pause };
+        let text = paused(&before_boot, clock());
+        assert!(text.contains("since 2023-11-14T22:13:20Z"), "{text}");
         for one in [
             Refused::Off,
             Refused::Found,
