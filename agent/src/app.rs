@@ -40,6 +40,7 @@ mod marks;
 mod plantings;
 mod ready;
 mod sources;
+mod state;
 
 use event_loop::{EventLoop, Parts};
 use facts::Facts;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::error::ErrorKind;
@@ -46,6 +47,18 @@ pub enum Command {
     /// Acknowledge that a volume has lost data, or is damaged.
     #[command(long_about = help::ACK)]
     Ack(VolumeArgs),
+    /// Stop the repairs of a volume, or of all, for a while.
+    #[command(long_about = help::PAUSE)]
+    Pause(PauseArgs),
+    /// Let the repairs of a volume, or of all, go on.
+    #[command(long_about = help::RESUME)]
+    Resume(ResumeArgs),
+    /// Mount a volume anew, or show what that would do.
+    #[command(long_about = help::REMOUNT)]
+    Remount(RemountArgs),
+    /// Show, export or forget what is kept across restarts.
+    #[command(long_about = help::STATE)]
+    State(StateArgs),
     /// Put a sentinel on a volume.
     #[command(long_about = help::SENTINEL)]
     Sentinel(SentinelArgs),
@@ -134,6 +147,124 @@ pub struct VolumeArgs {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
     pub output: ReportOutput,
+}
+
+/// One volume, or all of them.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct Whom {
+    /// The volume's name, as `mountie status` shows it.
+    #[arg(value_parser = OsStringValueParser::new().map(volume_name))]
+    pub volume: Option<String>,
+    /// Every volume of the node, also those that come later.
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// `pause`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct PauseArgs {
+    /// What.
+    #[command(flatten)]
+    pub whom: Whom,
+    /// End by itself after this time: 90s, 30m, 2h. Default: until mountie resume.
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::config::duration)]
+    pub length: Option<Duration>,
+    /// Why, for those who find it paused.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+}
+
+/// `resume`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct ResumeArgs {
+    /// What.
+    #[command(flatten)]
+    pub whom: Whom,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+}
+
+/// `remount`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct RemountArgs {
+    /// The volume's name, as `mountie status` shows it.
+    #[arg(value_parser = OsStringValueParser::new().map(volume_name))]
+    pub volume: String,
+    /// Only show the plan, step by step, with what each touches.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+}
+
+/// `state`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct StateArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: StateCommand,
+    /// The configuration file, which names the state directory.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The state directory (agent.state_dir).
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state_dir: Option<String>,
+}
+
+/// What to do with what is kept.
+#[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
+pub enum StateCommand {
+    /// Show what is kept, of one volume or of all. Needs no agent.
+    Show(StateShowArgs),
+    /// Keep nothing of a volume any more; it is watched on as if it were new.
+    Forget(StateForgetArgs),
+    /// Print everything for programs. Needs no agent.
+    Export(StateExportArgs),
+}
+
+/// `state show`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct StateShowArgs {
+    /// The volume's name. Default: all.
+    #[arg(value_parser = OsStringValueParser::new().map(volume_name))]
+    pub volume: Option<String>,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+}
+
+/// `state forget`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct StateForgetArgs {
+    /// The volume's name.
+    #[arg(value_parser = OsStringValueParser::new().map(volume_name))]
+    pub volume: String,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+}
+
+/// `state export`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct StateExportArgs {
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ExportOutput::Json)]
+    pub output: ExportOutput,
+}
+
+/// How `state export` prints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ExportOutput {
+    /// The files' own shape.
+    Json,
+    /// The same.
+    Yaml,
 }
 
 /// `sentinel`
@@ -288,7 +419,11 @@ impl Cli {
     /// Where this command's configuration comes from.
     #[must_use]
     pub fn sources(&self, environment: Environment) -> Sources {
-        let none = ConfigArgs::default();
+        let mut none = ConfigArgs::default();
+        if let Command::State(state) = &self.command {
+            none.config.clone_from(&state.config);
+            none.state_dir.clone_from(&state.state_dir);
+        }
         let (config, file) = match &self.command {
             Command::Run(config) => (config, None),
             Command::Doctor(doctor) => (&doctor.config, None),
@@ -298,6 +433,10 @@ impl Cli {
             | Command::Probe(_)
             | Command::Ack(_)
             | Command::Sentinel(_)
+            | Command::Pause(_)
+            | Command::Resume(_)
+            | Command::Remount(_)
+            | Command::State(_)
             | Command::Worker(_)
             | Command::Act(_)
             | Command::MarkFs(_)

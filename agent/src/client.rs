@@ -11,7 +11,9 @@ use crate::exit_code::ExitCode;
 pub mod ack;
 pub mod describe;
 pub mod doctor;
+pub mod orders;
 pub mod probe;
+pub mod remount;
 pub mod sentinel;
 pub mod status;
 
@@ -23,7 +25,9 @@ mod table;
 pub use ack::ack;
 pub use describe::describe;
 pub use doctor::doctor;
+pub use orders::{forget, pause, resume};
 pub use probe::probe;
+pub use remount::{preview, remount};
 pub use sentinel::init_sentinel;
 pub use status::status;
 
@@ -174,6 +178,19 @@ impl Console<'_> {
     ) -> Result<(), ClientError> {
         let shown = written(answer, output, text)?;
         self.print(&shown)
+    }
+
+    /// Prints a report that no agent was asked for. The code when that fails.
+    pub(crate) fn report<T: serde::Serialize>(
+        &mut self,
+        report: &T,
+        output: Output,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), ExitCode> {
+        match self.show(report, output, text) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.end(Err(error))),
+        }
     }
 
     fn complain(&mut self, text: &dyn std::fmt::Display) {

@@ -214,6 +214,15 @@ impl Config {
     }
 }
 
+/// A duration as the file has it, from a command line: `90s`, `30m`, `2h`.
+///
+/// # Errors
+/// When it is none.
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
+    scalar::duration(text)
+        .ok_or_else(|| "a whole number followed by s, m or h is accepted: 90s, 30m, 2h".to_owned())
+}
+
 /// Where a running agent's socket is, for commands that ask it. Never fails: a fault of the file is the
 /// agent's to report, and a user who asks for the status may not even be allowed to read it.
 #[must_use]

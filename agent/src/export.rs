@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use agent_core::engine::AckAnswer;
 use agent_core::health::loss::Actor;
-use agent_core::id::VolumeId;
+use agent_core::id::{PlanId, VolumeId};
 use agent_core::incident::Incident;
+use agent_core::order::{Done, NodeDeed, Order, Preview, Refused};
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,10 @@ pub struct Snapshot {
     /// The first mount table has been taken in and every volume of that time was looked at once, or its deadline
     /// passed.
     pub ready: bool,
+    /// What people did to the node, newest first.
+    pub deeds: Vec<NodeDeed>,
+    /// What running plans have done, one line a step.
+    pub progress: BTreeMap<PlanId, Vec<String>>,
 }
 
 /// The reading side.
@@ -93,6 +98,22 @@ pub enum Command {
         by: Actor,
         /// Answered with what became of it, and whether it is on disk.
         done: oneshot::Sender<(AckAnswer, bool)>,
+    },
+    /// A person orders something; answered when that is on disk, or cannot be written.
+    Order {
+        /// What.
+        order: Order,
+        /// Who. The caller has checked that they may.
+        by: Actor,
+        /// Answered with what came of it, and whether it is on disk.
+        done: oneshot::Sender<(Result<Done, Refused>, bool)>,
+    },
+    /// What a plan for this volume would do now.
+    Preview {
+        /// Which volume.
+        volume: VolumeId,
+        /// Answered at once.
+        done: oneshot::Sender<Result<Preview, Refused>>,
     },
     /// Have a worker put a sentinel on a volume. The caller has checked who asks.
     PlantSentinel {

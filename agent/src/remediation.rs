@@ -4,15 +4,15 @@
 //! (`mountie act [--namespace PATH]`, [`run_act`]) that can be killed or abandoned; the executor starts it,
 //! listens, and writes down what came of it. It decides nothing: the plan says what to do, and what to undo.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_core::errno::Errno;
-use agent_core::id::MountId;
+use agent_core::id::{MountId, PlanId};
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
@@ -79,6 +79,8 @@ pub struct Executor {
     launcher: Launcher,
     stage_root: BytePath,
     servers: Servers,
+    /// What running plans have done, one line a step.
+    progress: Mutex<BTreeMap<PlanId, Vec<String>>>,
 }
 
 impl Executor {
@@ -87,7 +89,7 @@ impl Executor {
     pub fn new(settings: Settings) -> Self {
         let Settings { exe, namespace, stage_root } = settings;
         let launcher = Launcher { exe, namespace, stuck: Arc::new(AtomicUsize::new(0)) };
-        Self { launcher, stage_root, servers: Servers::default() }
+        Self { launcher, stage_root, servers: Servers::default(), progress: Mutex::default() }
     }
 
     /// How many children (or helpers of theirs) were given up and still live.
@@ -119,7 +121,9 @@ impl Executor {
                 }
                 self.carry_out(&plan, action, limits, (&mut course, pending())).await
             };
-            if !course.record(name(action), step) {
+            let goes_on = course.record(name(action), step);
+            self.note(plan.id, Some(course.steps.clone()));
+            if !goes_on {
                 break;
             }
         }
@@ -131,7 +135,22 @@ impl Executor {
                 course.steps.push(line(&format!("undo {}", name(action)), &step, took));
             }
         }
+        self.note(plan.id, None);
         course.report(&plan)
+    }
+
+    /// What running plans have done so far.
+    #[must_use]
+    pub fn progress(&self) -> BTreeMap<PlanId, Vec<String>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, plan: PlanId, steps: Option<Vec<String>>) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        match steps {
+            Some(steps) => drop(progress.insert(plan, steps)),
+            None => drop(progress.remove(&plan)),
+        }
     }
 
     async fn carry_out(

@@ -1,4 +1,4 @@
-//! What outlives the agent: the journal of plans, and what is known of each volume.
+//! What outlives the agent: the journal of plans, what is known of each volume, and what people have paused.
 //!
 //! An intent is on disk before the plan acts, its outcome after. What has an intent and no outcome when the
 //! agent starts was cut off, and is settled before anything else is done to that volume.
@@ -18,18 +18,28 @@ use std::time::Duration;
 use agent_core::id::{PlanId, VolumeId};
 use agent_core::memory::Memory;
 use agent_core::observation::Unfinished;
+use agent_core::pause::Pauses;
 use agent_core::remediation::{Outcome, Plan};
 use tokio::sync::oneshot;
 
+mod disk;
+mod form;
 pub(crate) mod journal;
 pub(crate) mod memory;
+mod pauses;
 mod pins;
+pub(crate) mod place;
+#[cfg(test)]
+mod power_loss;
+pub mod reading;
 pub(crate) mod record;
 pub(crate) mod shelf;
 mod writer;
 
+use disk::Disk;
 pub use journal::StoreError;
 use journal::{Journal, Replay};
+use pauses::PauseFile;
 pub use pins::{Pin, PinFile, Pinned};
 use record::Record;
 use shelf::Shelf;
@@ -53,8 +63,14 @@ pub struct Store {
 }
 
 struct Job {
-    record: Record,
+    what: What,
     done: oneshot::Sender<Result<(), StoreError>>,
+}
+
+/// What is to be written at once, in this order.
+enum What {
+    Record(Record),
+    Pauses(Pauses),
 }
 
 /// What was found when the store was opened.
@@ -68,6 +84,8 @@ pub struct Opened {
     pub next_plan: PlanId,
     /// What an earlier run knew of volumes.
     pub memories: Vec<Memory>,
+    /// What people have paused.
+    pub pauses: Pauses,
     /// What is wrong with the state, for the log. The agent goes on in every case.
     pub defects: Vec<StoreError>,
 }
@@ -100,7 +118,7 @@ pub async fn open(state_dir: &Path) -> Opened {
     failures.fetch_add(defects.len() as u64, Ordering::Relaxed);
     let store = Store { jobs, dir: state_dir.to_path_buf(), failures, writer, is_ours };
     let Replay { unfinished, next_plan } = found.replay;
-    Opened { store, unfinished, next_plan, memories: found.memories, defects }
+    Opened { store, unfinished, next_plan, memories: found.memories, pauses: found.pauses, defects }
 }
 
 /// What was in the state directory.
@@ -108,6 +126,7 @@ pub async fn open(state_dir: &Path) -> Opened {
 struct Found {
     replay: Replay,
     memories: Vec<Memory>,
+    pauses: Pauses,
     defects: Vec<StoreError>,
 }
 
@@ -117,18 +136,24 @@ fn serve(
     queue: &mpsc::Receiver<Job>,
     shelves: oneshot::Sender<Shelf>,
 ) {
-    let (mut journal, replay, mut defects) = Journal::open(dir);
+    let disk = Disk::default();
+    let (mut journal, replay, mut defects) = Journal::open(&disk, dir);
     // Nobody else sets it.
     let _ = is_ours.set(!journal.is_held_by_another());
-    let (shelf, memories, more) = Shelf::open(dir, journal.is_held_by_another());
+    let (shelf, memories, more) = Shelf::open(&disk, dir, journal.is_held_by_another());
+    defects.extend(more);
+    let (pause_file, pauses, more) = PauseFile::open(&disk, dir, journal.is_held_by_another());
     defects.extend(more);
     // The receiver may have given up waiting; what comes is still written. What is known was not told then, so it must
     // not be written over by an agent that knows nothing.
-    if opened.send(Found { replay, memories, defects }).is_ok() {
+    if opened.send(Found { replay, memories, pauses, defects }).is_ok() {
         let _ = shelves.send(shelf);
     }
     while let Ok(job) = queue.recv() {
-        let _ = job.done.send(journal.append(&job.record));
+        let _ = job.done.send(match &job.what {
+            What::Record(record) => journal.append(record),
+            What::Pauses(pauses) => pause_file.write(pauses),
+        });
     }
 }
 
@@ -138,7 +163,7 @@ impl Store {
     /// # Errors
     /// The record could not be written. The store has counted it; the caller says so and goes on.
     pub async fn intent(&self, plan: &Plan) -> Result<(), StoreError> {
-        self.write(Record::intent(plan)).await
+        self.write(What::Record(Record::intent(plan))).await
     }
 
     /// Writes what became of a plan.
@@ -146,7 +171,17 @@ impl Store {
     /// # Errors
     /// As for [`Store::intent`].
     pub async fn outcome(&self, plan: PlanId, outcome: &Outcome) -> Result<(), StoreError> {
-        self.write(Record::outcome(plan, outcome)).await
+        self.write(What::Record(Record::outcome(plan, outcome))).await
+    }
+
+    /// Keeps what people have paused, in the place of what was kept of it.
+    ///
+    /// # Errors
+    /// As for [`Store::intent`].
+    /// Handed over when it is called, so that the last call is what stays.
+    pub fn pauses(self: &Arc<Self>, pauses: Pauses) -> impl Future<Output = Result<(), StoreError>> + use<> {
+        let (this, answer) = (Arc::clone(self), self.hand_over(What::Pauses(pauses)));
+        async move { this.counted(answer).await }
     }
 
     /// Keeps what is known of a volume, in the place of what was kept of it. Written soon, and not for each call.
@@ -180,18 +215,24 @@ impl Store {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn write(&self, record: Record) -> Result<(), StoreError> {
-        let result = self.try_to_write(record).await;
+    async fn write(&self, what: What) -> Result<(), StoreError> {
+        let answer = self.hand_over(what);
+        self.counted(answer).await
+    }
+
+    fn hand_over(&self, what: What) -> oneshot::Receiver<Result<(), StoreError>> {
+        let (done, answer) = oneshot::channel();
+        // Where nobody takes it, the answer never comes.
+        let _ = self.jobs.send(Job { what, done });
+        answer
+    }
+
+    async fn counted(&self, answer: oneshot::Receiver<Result<(), StoreError>>) -> Result<(), StoreError> {
+        let result = in_time(&self.dir, answer).await.flatten();
         if result.is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
         result
-    }
-
-    async fn try_to_write(&self, record: Record) -> Result<(), StoreError> {
-        let (done, answer) = oneshot::channel();
-        self.jobs.send(Job { record, done }).map_err(|_| StoreError::Gone)?;
-        in_time(&self.dir, answer).await?
     }
 }
 

@@ -23,6 +23,7 @@ mod bench_programs;
 mod block_faults;
 mod blocked_tasks;
 mod containers;
+mod controls;
 mod damaged_state;
 mod errors_on_names;
 mod errors_on_reads;
@@ -85,6 +86,7 @@ pub(crate) fn table() -> Vec<Case> {
         repair_methods::CASES,
         agent_killed::CASES,
         across_restarts::CASES,
+        controls::CASES,
         incidents::CASES,
         lost_sources::CASES,
         missing_privileges::CASES,

@@ -1,6 +1,7 @@
 //! What is shown to a person and not judged: the demonstration and the measurements. Each runs in a world of
 //! its own, like a case, and prints as it goes.
 
+mod chaos;
 mod demo;
 mod detection;
 mod instructions;
@@ -21,6 +22,12 @@ pub(crate) const SHOWS: &[Case] = &[
         needs: &[Need::Root, Need::Fuse, Need::Tool("bindfs")],
         timeout: Duration::from_secs(300),
         run: demo::run,
+    },
+    Case {
+        name: "chaos",
+        needs: &[Need::Root, Need::Fuse, Need::Tool("bindfs")],
+        timeout: Duration::from_secs(6 * 3600),
+        run: chaos::run,
     },
     Case { name: "overhead", needs: &[Need::Root], timeout: Duration::from_secs(3600), run: overhead::run },
     Case {

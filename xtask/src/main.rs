@@ -48,6 +48,15 @@ enum Task {
     },
     /// Break and heal a volume before your eyes, in a mount namespace of its own (as root)
     Demo,
+    /// Kill the agent, its helpers and FUSE daemons in the middle of repairs, and check what is left (as root)
+    Chaos {
+        /// How many rounds
+        #[arg(long, default_value_t = 20)]
+        rounds: usize,
+        /// Throw the dice of an earlier run
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Set up, then run all tests: units, properties, and the agent against real mounts (as root)
     Test {
         /// Only the integration cases whose name contains this
@@ -88,6 +97,11 @@ fn main() -> ExitCode {
         Task::Build { release: false } => agent::build(agent::Profile::Debug).map(drop),
         Task::Run { args } => agent::run(&args),
         Task::Demo => shows::run("demo", 1),
+        Task::Chaos { rounds, seed } => {
+            let seed = seed.map(|seed| seed.to_string());
+            let settings: Vec<_> = seed.iter().map(|seed| ("SHOW_SEED", seed)).collect();
+            shows::run_with("chaos", rounds, &settings)
+        }
         Task::Test { filter } => test::run(filter.as_deref()),
         Task::Bench { what } => bench::run(&what),
         Task::Fuzz(args) => fuzz::run(&args),

@@ -1,6 +1,6 @@
 //! What is shown or measured on real mounts: parts of the test bench, run with a release build of the agent.
 
-use std::path::Path;
+use std::ffi::OsStr;
 
 use anyhow::Result;
 
@@ -9,11 +9,11 @@ use crate::{agent, setup};
 
 /// Runs one show in namespaces of its own, before the user's eyes.
 pub(crate) fn run(name: &str, count: usize) -> Result<()> {
-    run_with(name, count, &[])
+    run_with::<&str>(name, count, &[])
 }
 
-/// The same, with paths that it is told in the environment.
-pub(crate) fn run_with(name: &str, count: usize, settings: &[(&str, &Path)]) -> Result<()> {
+/// The same, with more that it is told in the environment.
+pub(crate) fn run_with<V: AsRef<OsStr>>(name: &str, count: usize, settings: &[(&str, V)]) -> Result<()> {
     need_root(name)?;
     setup::run()?;
     let binary = agent::build(agent::Profile::Release)?;
@@ -29,6 +29,6 @@ pub(crate) fn run_with(name: &str, count: usize, settings: &[(&str, &Path)]) -> 
         "--show",
         name,
     ]);
-    bench.envs(settings.iter().copied());
+    bench.envs(settings.iter().map(|(name, value)| (name, value)));
     must(bench.env("MOUNTIE_BIN", &binary).env("SHOW_COUNT", count.to_string()))
 }

@@ -14,12 +14,13 @@ use alloc::{format, string::String, vec::Vec};
 use crate::fstype::{FsClass, is_same_type};
 use crate::glob::{Glob, Kind};
 use crate::id::{MountId, SuperblockId, VolumeId};
+use crate::memory::Known;
 use crate::path::{BytePath, escape};
 use crate::policy::Policy;
 use crate::remediation::consumers::is_guard;
 use crate::topology::automount::Automount;
 use crate::topology::walk::Walks;
-use crate::topology::{Mount, MountTable};
+use crate::topology::{Mount, MountTable, Propagation};
 use crate::volume::{Selector, VolumeSpec};
 
 /// Which mount a discovered volume at a path has been until now.
@@ -280,6 +281,27 @@ fn chosen<'a>(
         }
     }
     best.into_values().collect()
+}
+
+/// Whether discovery would take in such a mount at such a place.
+#[must_use]
+pub fn would_be_chosen(policy: &Policy, table: &MountTable, place: &BytePath, known: &Known) -> bool {
+    let (id, parent) = (MountId(0), MountId(0));
+    let mount = Mount {
+        id,
+        unique: None,
+        parent,
+        // A number that no superblock has: it is not that of the root.
+        superblock: SuperblockId { major: u32::MAX, minor: u32::MAX },
+        root: known.root.clone(),
+        mountpoint: place.clone(),
+        options: known.options.clone(),
+        propagation: Propagation::default(),
+        fstype: known.fstype.clone(),
+        source: known.source.clone(),
+        super_options: known.super_options.clone(),
+    };
+    policy.discovery.enabled && !is_staged(policy, place) && Chooser::new(policy, table).chooses(&mount)
 }
 
 /// The selectors, compiled for one pass over a table.

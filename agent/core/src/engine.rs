@@ -23,7 +23,9 @@ use crate::id::{Generation, MountId, PlanId, ProbeId, QuestionId, SuperblockId, 
 use crate::incident::{Daemon, Device, Incident, IncidentId, Moment};
 use crate::memory::Memory;
 use crate::observation::{Census, KernelErrors, PlanReport, ProbeReport, ReachReport, Unfinished};
+use crate::order::{Deed, Done, NodeDeed, Order, Refused};
 use crate::path::BytePath;
+use crate::pause::Pauses;
 use crate::policy::{Policy, Thresholds};
 use crate::remediation::asking::{AnswerReport, Question};
 use crate::remediation::{Outcome, Plan};
@@ -37,6 +39,7 @@ mod acknowledge;
 mod causes;
 mod census;
 mod consumers;
+mod controls;
 mod errands;
 mod gates;
 mod incidents;
@@ -94,6 +97,15 @@ pub enum Input {
         /// Who.
         by: Actor,
     },
+    /// A person orders something.
+    Order {
+        /// What.
+        order: Order,
+        /// Who.
+        by: Actor,
+    },
+    /// The pauses that an earlier run left. Before the first table.
+    Pauses(Pauses),
     /// Which devices lie below which superblocks, nearest first; replaces what was known.
     Devices(BTreeMap<SuperblockId, Vec<Device>>),
     /// Which processes serve which FUSE file systems. One that is not named any more stays known: when a daemon has
@@ -163,6 +175,12 @@ pub enum Output {
         /// Whether there was anything to acknowledge.
         answer: AckAnswer,
     },
+    /// What came of an order.
+    Ordered(Box<Result<Done, Refused>>),
+    /// The store keeps these pauses, in the place of what it kept of them.
+    Pauses(Pauses),
+    /// Somebody did something that is about no volume's history.
+    Deed(NodeDeed),
     /// An incident is told.
     Incident(Moment, Arc<Incident>),
     /// The store keeps this, in the place of what it kept of that volume.
@@ -245,7 +263,9 @@ pub struct Transition {
     pub message: String,
     /// The incident that the volume was part of.
     pub incident: Option<IncidentId>,
-    /// The person who acknowledged it; the state is the same before and after then.
+    /// Something that a person did; the state is the same before and after then.
+    pub deed: Option<Deed>,
+    /// The person.
     pub by: Option<Actor>,
 }
 
@@ -285,6 +305,11 @@ pub struct Engine {
     remembered: BTreeMap<VolumeId, Memory>,
     /// Until when it is kept; `None` before the first table.
     remembered_until: Option<Monotonic>,
+    /// Volumes that an earlier run had found, and that the first table did not show.
+    absent: BTreeSet<VolumeId>,
+    pauses: Pauses,
+    /// What people did to the node, newest first.
+    deeds: Vec<NodeDeed>,
     /// What lies below the volumes.
     below: Below,
     incidents: Incidents,
@@ -328,6 +353,9 @@ impl Engine {
             settling_due: false,
             remembered: BTreeMap::new(),
             remembered_until: None,
+            absent: BTreeSet::new(),
+            pauses: Pauses::default(),
+            deeds: Vec::new(),
             below: Below::default(),
             incidents: Incidents::default(),
             tracked: Vec::new(),
@@ -367,6 +395,8 @@ impl Engine {
             Input::Reached(report) => self.take_reach(&report, now),
             Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
             Input::Acknowledge { volume, by } => self.acknowledge(volume, by, now, &mut outputs),
+            Input::Order { order, by } => self.take_order(order, by, now, &mut outputs),
+            Input::Pauses(pauses) => self.take_pauses(pauses),
             Input::Devices(devices) => self.take_devices(devices),
             Input::Daemons(daemons) => self.take_daemons(daemons),
             Input::Errand(id) => self.take_errand(id, &mut outputs),
@@ -376,6 +406,7 @@ impl Engine {
             Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
             Input::Deadline => {}
         }
+        self.expire_pauses(now, &mut outputs);
         self.settle(now, &mut outputs);
         self.wake(now);
         self.wake_held(now);
@@ -400,9 +431,13 @@ impl Engine {
         let volume = self.wakes.first().map(|(time, _)| *time);
         let settling = self.settling.next_due().filter(|due| *due > self.now);
         let track = self.track_not_before.filter(|_| self.track_learnt);
-        let unclaimed = self.remembered_until.filter(|_| !self.remembered.is_empty());
-        let held = self.next_held();
-        [volume, settling, track, unclaimed, held, self.incidents.next_due()].into_iter().flatten().min()
+        let unclaimed =
+            self.remembered_until.filter(|_| !self.remembered.is_empty() || !self.absent.is_empty());
+        let (held, pause) = (self.next_held(), self.pauses.next_end());
+        [volume, settling, track, unclaimed, held, pause, self.incidents.next_due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// What is known about every volume, by name: what exporters show.

@@ -7,8 +7,9 @@
 //! * A superblock is what gets sick ([`id::SuperblockId`]); a volume is what a person names.
 //! * Every fact is an [`engine::Input`], in the words of [`observation`]; every decision is an [`engine::Output`].
 //! * At most one probe and at most one plan is outstanding per superblock.
-//! * A plan that repairs is only ever made for a volume in mode `act` (or printed, in mode `dry-run`). A plan
-//!   without a reason repairs nothing: it takes away what an earlier plan of the agent's own left half-made.
+//! * A plan that repairs is only ever made for a volume in mode `act` (or printed, in mode `dry-run`), or because a
+//!   person ordered it. A plan without a reason repairs nothing: it takes away what an earlier plan of the agent's own
+//!   left half-made, or a person had a volume mounted anew that was not sick.
 //! * Same inputs in the same order give the same outputs, whatever order any map had.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -34,5 +35,7 @@ pub mod consumer;
 pub mod secret;
 pub mod incident;
 pub mod memory;
+pub mod pause;
+pub mod order;
 pub mod status;
 pub mod engine;

@@ -3,7 +3,7 @@
 //! Nothing in it makes a volume healthy: what was in order before the restart is looked at like a new one. What was
 //! sick stays so until a look decides. What is about one mount counts only for that very mount.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::health::loss::{Damage, Loss};
@@ -11,6 +11,7 @@ use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
 use crate::time::Monotonic;
+use crate::topology::{Mount, Options};
 use crate::verdict::{HealthState, Reason};
 
 /// What is remembered of one volume.
@@ -20,6 +21,12 @@ pub struct Memory {
     pub volume: VolumeId,
     /// Where it was; a volume elsewhere is another one.
     pub mountpoint: BytePath,
+    /// Whether the configuration names it.
+    pub named: bool,
+    /// What is mounted there, or was when it was seen last. `None` for a volume that was seen to be unmounted.
+    pub known: Option<Arc<Known>>,
+    /// The fsid that was learnt of it.
+    pub fsid: Option<String>,
     /// What was wrong, if anything was.
     pub trouble: Option<Trouble>,
     /// When it fell, within the flap window.
@@ -47,6 +54,45 @@ pub struct LeftMemory {
     pub superblock: SuperblockId,
     /// What its mounts look like; `None`: guards that stand for it.
     pub holding: Option<Holding>,
+}
+
+/// A mount as the table showed it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The type.
+    pub fstype: String,
+    /// The source.
+    pub source: Vec<u8>,
+    /// The directory of the superblock that is shown.
+    pub root: BytePath,
+    /// Options of the mount, in order.
+    pub options: Options,
+    /// Options of the superblock, in order.
+    pub super_options: Options,
+}
+
+impl Known {
+    /// What a line of the table says.
+    #[must_use]
+    pub fn of(mount: &Mount) -> Self {
+        Self {
+            fstype: mount.fstype.clone(),
+            source: mount.source.clone(),
+            root: mount.root.clone(),
+            options: mount.options.clone(),
+            super_options: mount.super_options.clone(),
+        }
+    }
+
+    /// Whether a line says the same.
+    #[must_use]
+    pub fn is(&self, mount: &Mount) -> bool {
+        self.fstype == mount.fstype
+            && self.source == mount.source
+            && self.root == mount.root
+            && self.options == mount.options
+            && self.super_options == mount.super_options
+    }
 }
 
 /// A condition that was not over.

@@ -10,7 +10,9 @@ use crate::health::loss::{Damage, Loss};
 use crate::id::{SuperblockId, VolumeId};
 use crate::incident::IncidentId;
 use crate::observation::{BlockedTask, Op, PlanReport, ProbeResult, Source, Task};
+use crate::order::Refused;
 use crate::path::BytePath;
+use crate::pause::Pause;
 use crate::remediation::Plan;
 use crate::remediation::asking::Asked;
 use crate::time::Monotonic;
@@ -122,6 +124,10 @@ pub struct VolumeStatus {
     pub hook: Option<String>,
     /// The last question to the hook.
     pub asked: Option<Asked>,
+    /// The pause that holds repairs back, and whether it is that of the whole node.
+    pub pause: Option<(Pause, bool)>,
+    /// Why no plan could be made for it, whatever its mode.
+    pub not_repaired: Option<Refused>,
     /// The last transitions, newest first; at most 16.
     pub history: Vec<crate::engine::Transition>,
 }

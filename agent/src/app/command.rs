@@ -4,11 +4,14 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::cli::{Cli, Command, ReachArgs, ReportOutput, SentinelCommand, SentinelInitArgs, StatusOutput};
+use crate::cli::{
+    Cli, Command, ExportOutput, ReachArgs, ReportOutput, SentinelCommand, SentinelInitArgs, StateCommand,
+    StatusOutput,
+};
 use crate::client::{self, Console, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
-use crate::export::view::SentinelOrder;
+use crate::export::view::{PauseOrder, SentinelOrder};
 use crate::sys::allocator;
 use crate::{asking, probe, remediation, sensor, telemetry};
 
@@ -53,6 +56,21 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Probe(args) => block_on(client::probe(&socket, &args.volume, args.output.into(), console)),
         Command::Ack(args) => block_on(client::ack(&socket, &args.volume, args.output.into(), console)),
+        Command::Pause(args) => {
+            let order =
+                PauseOrder { seconds: args.length.map(|length| length.as_secs()), reason: args.reason };
+            block_on(client::pause(&socket, args.whom.volume.as_deref(), &order, args.output.into(), console))
+        }
+        Command::Resume(args) => {
+            block_on(client::resume(&socket, args.whom.volume.as_deref(), args.output.into(), console))
+        }
+        Command::Remount(args) if args.dry_run => {
+            block_on(client::preview(&socket, &args.volume, args.output.into(), console))
+        }
+        Command::Remount(args) => {
+            block_on(client::remount(&socket, &args.volume, args.output.into(), console))
+        }
+        Command::State(args) => state(&socket, &sources, args.command, console),
         Command::Sentinel(args) => {
             let SentinelCommand::Init(args) = args.command;
             let output = args.output.into();
@@ -81,6 +99,36 @@ impl From<ReportOutput> for Output {
             ReportOutput::Text => Self::Table,
             ReportOutput::Json => Self::Json,
             ReportOutput::Yaml => Self::Yaml,
+        }
+    }
+}
+
+/// What is kept is read as it is; what is to be forgotten is forgotten by the agent where one runs.
+fn state(socket: &Path, sources: &Sources, command: StateCommand, console: &mut Console<'_>) -> ExitCode {
+    let config = match Config::load(sources) {
+        Ok(config) => config,
+        Err(errors) => {
+            console.tell(&errors);
+            return ExitCode::Usage;
+        }
+    };
+    let dir = &config.agent.state_dir;
+    match command {
+        StateCommand::Show(args) => {
+            super::state::show(dir, args.volume.as_deref(), args.output.into(), console)
+        }
+        StateCommand::Export(args) => {
+            let output = if args.output == ExportOutput::Yaml { Output::Yaml } else { Output::Json };
+            super::state::show(dir, None, output, console)
+        }
+        StateCommand::Forget(args) => {
+            let output = args.output.into();
+            block_on(async {
+                if tokio::net::UnixStream::connect(socket).await.is_ok() {
+                    return client::forget(socket, &args.volume, output, console).await;
+                }
+                super::state::forget(dir, &args.volume, console)
+            })
         }
     }
 }

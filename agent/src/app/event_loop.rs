@@ -7,16 +7,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, Transition};
-use agent_core::health::loss::Actor;
+use agent_core::engine::{Engine, Input, Output, ProbeOrder};
 use agent_core::id::{PlanId, VolumeId};
-use agent_core::observation::{PlanReport, Source};
+use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
 use agent_core::policy::Policy;
 use agent_core::remediation::Plan;
 use agent_core::status::VolumeStatus;
-use agent_core::verdict::{Advice, HealthState};
-use agent_core::volume::Mode;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tracing::{info, warn};
@@ -29,20 +26,22 @@ use super::plantings::{self, Plantings};
 use super::ready::Ready;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
+use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::metrics::{Metrics, Suppression};
 use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
 use crate::remediation::{Executor, Stop};
-use crate::sensor::{SensorEvent, SourceName};
-use crate::store::{Opened, PinFile, Store};
+use crate::sensor::SensorEvent;
+use crate::store::{Opened, PinFile, Store, StoreError};
 use crate::sys::clock;
 
+mod orders;
 mod pins;
 mod plans;
+mod sensors;
 mod signals;
 
-use plans::told;
 use signals::Signals;
 
 /// Reads the configuration again, from the same places.
@@ -150,6 +149,7 @@ impl EventLoop {
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
         let mut outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
+        outputs.extend(engine.handle(clock::now(), Input::Pauses(opened.pauses)));
         outputs.extend(engine.handle(clock::now(), Input::Remembered(opened.memories)));
         let mut this = Self {
             engine,
@@ -253,6 +253,11 @@ impl EventLoop {
                 }
             }
             Event::Command(Command::Acknowledge { volume, by, done }) => self.acknowledge(volume, by, done),
+            Event::Command(Command::Order { order, by, done }) => self.take_order(order, by, done),
+            Event::Command(Command::Preview { volume, done }) => {
+                // Who stopped waiting needs no answer.
+                let _ = done.send(self.engine.preview(&volume));
+            }
             Event::Command(Command::PlantSentinel { volume, wish, done }) => {
                 if self.plantings.ask(volume.clone(), &wish, done) {
                     self.feed(Input::Errand(volume));
@@ -270,89 +275,6 @@ impl EventLoop {
             }
             Event::Gathered | Event::Closed | Event::End(_) => self.publish(),
         }
-    }
-
-    fn take_sensor(&mut self, event: SensorEvent) {
-        match event {
-            SensorEvent::Table(table) => {
-                let used = clock::thread_processor_time();
-                self.table_seen = true;
-                self.take_shows();
-                self.sources.table(table.clone());
-                self.feed(Input::MountTable(table));
-                self.sources.spent(clock::thread_processor_time().saturating_sub(used));
-            }
-            SensorEvent::Scan(stats) => {
-                // A line that stays bad is one bad line, however often it is read.
-                self.facts.bad_lines += stats.bad_lines.saturating_sub(self.facts.scan.bad_lines);
-                self.facts.scan = stats;
-            }
-            SensorEvent::Kernel(errors) => {
-                // ext4 says `emergency_ro` in the table after such an error, and wakes nobody who polls it.
-                if matches!(errors.source, Source::Fanotify | Source::Sysfs) {
-                    self.sources.refresh();
-                }
-                if let Some(task) = &errors.task {
-                    self.sources.ask_cgroup(task.cgroup);
-                }
-                self.feed(Input::Kernel(errors));
-            }
-            SensorEvent::Look(superblocks) => {
-                self.sources.refresh();
-                for superblock in superblocks {
-                    self.feed(Input::Look(superblock));
-                }
-            }
-            SensorEvent::Renewed(superblock, seen) => {
-                self.sources.renewed(superblock);
-                self.feed(Input::Renewed(superblock, seen));
-            }
-            SensorEvent::Blocked(census) => {
-                for blocked in census.blocked.iter().flat_map(|on| &on.tasks) {
-                    self.sources.ask_cgroup(blocked.task.cgroup);
-                }
-                self.feed(Input::Census(census));
-            }
-            SensorEvent::Consumers(consumers) => self.feed(Input::Consumers(consumers)),
-            SensorEvent::Devices(devices) => self.feed(Input::Devices(devices)),
-            SensorEvent::Daemons(daemons) => self.feed(Input::Daemons(daemons)),
-            SensorEvent::Cgroups(found) => {
-                if self.facts.name_cgroups(found) {
-                    self.sources.forget_cgroups();
-                }
-            }
-            SensorEvent::Source(name, state) => {
-                if name == SourceName::Bpf {
-                    self.sources.confirm();
-                }
-                self.facts.source(name, state);
-            }
-            SensorEvent::Program(status) => self.facts.program(status),
-            SensorEvent::Skipped { program, runs } => {
-                *self.facts.runs_skipped.entry(program).or_default() += runs;
-            }
-            SensorEvent::Dropped(cause, count) => {
-                *self.facts.records_dropped.entry(cause).or_default() += count;
-            }
-            SensorEvent::MountEventsDropped(count) => self.facts.mount_events_dropped += count,
-        }
-    }
-
-    /// The person is answered when it is on disk, or cannot be.
-    fn acknowledge(&mut self, volume: VolumeId, by: Actor, done: oneshot::Sender<(AckAnswer, bool)>) {
-        let outputs = self.engine.handle(clock::now(), Input::Acknowledge { volume, by });
-        let answer = outputs.iter().find_map(|output| match output {
-            Output::Acknowledged { answer, .. } => Some(*answer),
-            _ => None,
-        });
-        self.carry_out(outputs);
-        let store = Arc::clone(&self.store);
-        tokio::spawn(async move {
-            let answer = answer.unwrap_or(AckAnswer::NoSuchVolume);
-            let is_kept = answer == AckAnswer::Done && store.is_kept().await;
-            // Who stopped waiting needs no answer.
-            let _ = done.send((answer, is_kept));
-        });
     }
 
     fn feed(&mut self, input: Input) {
@@ -382,8 +304,8 @@ impl EventLoop {
                 Output::Transition(transition) => {
                     self.changes.is_urgent = true;
                     self.metrics.observe_transition(&transition);
-                    if self.is_damped(&transition) {
-                        self.metrics.suppressed(Suppression::Flapping);
+                    if let Some(cause) = self.held_back_by(&transition) {
+                        self.metrics.suppressed(cause);
                     }
                     events::log_transition(&transition);
                 }
@@ -397,24 +319,18 @@ impl EventLoop {
                 Output::Remember(memory) => self.store.remember(*memory),
                 Output::Forget(volume) => self.store.forget(volume),
                 // Whoever asked looks for it among the outputs.
-                Output::Acknowledged { .. } => {}
+                Output::Acknowledged { .. } | Output::Ordered(_) => {}
+                Output::Pauses(pauses) => self.keep_pauses(pauses),
+                Output::Deed(deed) => {
+                    self.changes.is_urgent = true;
+                    events::log_deed(&deed);
+                }
                 Output::Settled { plan, outcome } => {
                     let store = Arc::clone(&self.store);
                     tokio::spawn(async move { told(store.outcome(plan, &outcome).await) });
                 }
             }
         }
-    }
-
-    /// Whether a repair is due and waits because the volume falls again and again.
-    fn is_damped(&self, transition: &Transition) -> bool {
-        let is_fall = transition.to == HealthState::Degraded && !transition.from.is_sick();
-        let waits = |volume: VolumeStatus| {
-            volume.mode == Mode::Act
-                && volume.next_attempt.is_some()
-                && volume.condition.advice.contains(&Advice::Flapping)
-        };
-        is_fall && self.engine.volume(&transition.volume).is_some_and(waits)
     }
 
     fn probe(&self, order: ProbeOrder) {
@@ -477,7 +393,10 @@ impl EventLoop {
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
         let has_started = self.table_seen && self.sources.is_watching();
         let ready = self.ready.update(has_started, &volumes);
-        self.snapshots.send_replace(Arc::new(self.facts.snapshot(volumes, self.engine.incidents(), ready)));
+        let mut snapshot = self.facts.snapshot(volumes, self.engine.incidents(), ready);
+        snapshot.deeds = self.engine.deeds();
+        snapshot.progress = self.executor.progress();
+        self.snapshots.send_replace(Arc::new(snapshot));
         // Who has left waits for nothing, also where the look never comes.
         self.waiting.retain(|_, waiting| {
             waiting.retain(|done| !done.is_closed());
@@ -500,6 +419,13 @@ impl EventLoop {
         }
         self.pool.shutdown().await;
         self.sources.stop();
+    }
+}
+
+/// Says that a write failed. The store has counted it.
+fn told(written: Result<(), StoreError>) {
+    if let Err(error) = written {
+        warn!(error = %chain(&error), "State could not be written, continuing from memory");
     }
 }
 

@@ -123,6 +123,12 @@ impl Plantings {
         pins.map(|(id, pin)| (id.clone(), pin.sentinel.clone())).collect()
     }
 
+    /// What was pinned for this volume counts no more. Says whether there was any.
+    pub(super) fn unpin(&mut self, volume: &VolumeId) -> bool {
+        self.ignored.remove(volume);
+        self.pins.remove(volume).is_some()
+    }
+
     /// Takes what the configuration says. Says whether pins were dropped: those of volumes that it has no more.
     pub(super) fn configure(&mut self, policy: &Policy) -> bool {
         let named = |spec: &agent_core::volume::VolumeSpec| Named {

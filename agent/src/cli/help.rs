@@ -15,12 +15,15 @@ Examples:
   mountie describe models                    why is this volume degraded, and since when
   mountie probe models                       look at it now
   mountie ack models                         I know that data was lost there
+  mountie pause models --for 2h              no repairs for two hours; sight goes on
+  mountie remount models --dry-run           what a repair would do, step by step
+  mountie state show models                  what is kept of it across restarts
   mountie sentinel init models               put a file there that every probe reads
   mountie doctor                             what works on this host and what does not
 
 Exit codes:
   0   all is well
-  1   a volume is sick; for ack: there was nothing to acknowledge
+  1   a volume is sick; for ack, pause, resume, remount: it is not in a state for that, or it did not help
   64  wrong usage or configuration
   69  no sensor can run, or no agent answers
   70  a fault of the agent itself, or of what it stands on
@@ -73,6 +76,39 @@ the damage as long as that mount lasts, also after a restart of the agent.
 
 For root and the agent's own user, over the agent's socket. Ends with 0 when it is acknowledged, 1 when there is \
 nothing to acknowledge, 64 when there is no such volume, 69 when no agent answers, 77 when you may not.";
+
+pub(super) const PAUSE: &str = "\
+Stop the repairs of a volume, or with --all of every volume of the node. Sight goes on: states, metrics and events say \
+what is wrong as before. A plan that runs already goes to its end. A restart of the agent does not end a pause.
+
+Who paused, since when and why stands in status and describe, and is an event. For root and the agent's own user, over \
+the agent's socket. Ends with 0, 64 when there is no such volume, 69 when no agent answers, 77 when you may not.";
+
+pub(super) const RESUME: &str = "\
+Let repairs go on. With --all every pause ends, also those of single volumes. What is due begins at once.
+
+For root and the agent's own user. Ends with 0, 1 when nothing was paused or the pause of the whole node goes on, 64 \
+when there is no such volume, 69 when no agent answers, 77 when you may not.";
+
+pub(super) const REMOUNT: &str = "\
+Mount a volume anew, once, as a repair would: made at a private place, looked at there, then shown in place of the old \
+mount. In every mode but off, whatever the state. It does not count as an attempt of the agent. Ending this command does \
+not end the plan.
+
+With --dry-run nothing is done: the plan is shown step by step, with what each step touches, also for a volume that is \
+well or only observed.
+
+For root and the agent's own user; --dry-run for everybody who may ask the agent. Ends with 0 when it is done, 1 when it \
+failed or cannot begin now (paused, another plan at work, another mount at the place), 64 when the configuration does \
+not say enough or the mode is off, 69 when no agent answers, 77 when you may not.";
+
+pub(super) const STATE: &str = "\
+Show, export or forget what the agent keeps across restarts: what is mounted where and from what, troubles, attempts, \
+pauses, sentinels, plans without an end. Secrets are never kept. show and export read the directory and need no agent; \
+forget goes through the agent where one runs.
+
+Ends with 0, 64 when nothing is kept of such a volume, 1 when a file could not be read, 77 when you may not.";
+
 pub(super) const SENTINEL: &str = "\
 Have the running agent put a sentinel on a volume: a small file with a content of its own, which every probe then \
 reads past the cache. It proves that data can be read, and that it is this volume and no other.

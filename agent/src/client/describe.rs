@@ -8,7 +8,7 @@ use super::{ClientError, Console, Output, age, http};
 use crate::exit_code::ExitCode;
 use crate::export::percent::PercentEncoded;
 use crate::export::timestamp::Timestamp;
-use crate::export::view::{LossView, VolumeAnswer, VolumeView};
+use crate::export::view::{LossView, PauseView, VolumeAnswer, VolumeView};
 
 mod consumers;
 mod meaning;
@@ -227,12 +227,21 @@ fn whereabouts(page: &mut Page, cgroup: Option<&str>, mount_namespace: Option<u3
 fn repair(page: &mut Page, volume: &VolumeView) {
     page.heading("Repair");
     page.pair("mode", &format!("{}: {}", volume.mode, meaning::of_mode(&volume.mode)));
+    if let Some(pause) = &volume.paused {
+        page.pair("paused", &paused(page, pause));
+    }
+    if let Some(why) = volume.not_repaired.as_deref().filter(|_| volume.mode != "off") {
+        page.pair("observed only", why);
+    }
     if volume.attempts > 0 {
         page.pair("attempts", &format!("{} within the last hour", volume.attempts));
     }
     if let Some(plan) = &volume.plan {
         page.pair("running", &format!("plan {}, by {}", plan.id, plan.method));
         steps(page, &plan.steps);
+        for done in &plan.done {
+            page.pair("done", done);
+        }
     }
     if let Some(plan) = &volume.due_plan {
         page.pair("would be done", &format!("by {}, in mode \"act\"", plan.method));
@@ -276,6 +285,18 @@ fn hook(page: &mut Page, volume: &VolumeView) {
     if hook.put_off > 0 {
         page.pair("", &format!("put off {} times, one after the other", hook.put_off));
     }
+}
+
+/// Since when, by whom, until when and why.
+fn paused(page: &Page, pause: &PauseView) -> String {
+    let whom = if pause.all { "with all volumes, " } else { "" };
+    let until = match pause.until {
+        Some(until) => format!("until {}", page.moment(until)),
+        None => "until mountie resume".to_owned(),
+    };
+    let by = format!("uid {} ({}, process {})", pause.by.uid, pause.by.comm, pause.by.pid);
+    let reason = pause.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{whom}since {}, {until}, by {by}{reason}", page.moment(pause.since))
 }
 
 fn steps(page: &mut Page, steps: &[String]) {

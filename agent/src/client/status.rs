@@ -84,7 +84,7 @@ fn picture(list: &VolumeList, output: Output) -> Result<String, ClientError> {
                 .to_owned();
         }
         let volumes = if output == Output::Wide { wide(list) } else { table(list) };
-        volumes + &incidents(list)
+        volumes + &incidents(list) + &pauses(list)
     })
 }
 
@@ -109,6 +109,27 @@ fn incidents(list: &VolumeList) -> String {
     };
     let lines: String = list.incidents.iter().map(line).collect();
     if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// One line for the pause of the node, and one for each volume that is paused by itself.
+fn pauses(list: &VolumeList) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for volume in &list.volumes {
+        let Some(pause) = &volume.paused else { continue };
+        let whom = if pause.all { "all volumes" } else { &volume.id };
+        let since = age::span(list.at.since(pause.since));
+        let until = match pause.until {
+            Some(until) => format!("for another {}", age::span(until.since(list.at))),
+            None => "until mountie resume".to_owned(),
+        };
+        let reason = pause.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let by = format!("uid {}", pause.by.uid);
+        let line = clean(&format!("paused: {whom}, since {since} by {by}, {until}{reason}")) + "\n";
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    if lines.is_empty() { String::new() } else { format!("\n{}", lines.concat()) }
 }
 
 fn wide(list: &VolumeList) -> String {

@@ -204,6 +204,11 @@ fn missing_unit(number: &str) -> Rejected {
 
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
+/// A duration, if it is one that does not end at once.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    parse_duration(text).ok().filter(|duration| duration.as_secs() > 0)
+}
+
 fn parse_duration(text: &str) -> Result<Duration, Rejected> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));

@@ -2,13 +2,15 @@
 //! failures are counted by the metrics and not logged.
 //!
 //! Levels: `error` when the agent gives up on a volume, `warn` when a volume or several got worse, when a repair failed,
-//! and when a person acknowledged a loss,
+//! and when a person acknowledged a loss, paused repairs or had something forgotten,
 //! `info` for every other transition and every repair, `debug` for the steps of a repair, which may name files. The
 //! step at which a repair failed stands in its warning.
 
 use agent_core::engine::{Note, Transition};
+use agent_core::health::loss::Actor;
 use agent_core::incident::{Incident, Moment};
 use agent_core::observation::PlanReport;
+use agent_core::order::{Deed, NodeDeed};
 use agent_core::remediation::{Outcome, Plan};
 use agent_core::verdict::{HealthState, Reason};
 use tracing::{debug, error, info, warn};
@@ -22,16 +24,8 @@ const NAMED: usize = 16;
 /// A condition changed, or a person said something about it.
 pub fn log_transition(transition: &Transition) {
     let volume = transition.volume.as_str();
-    if let Some(by) = &transition.by {
-        let (uid, pid, comm) = (by.uid, by.pid, by.comm.as_str());
-        warn!(
-            volume,
-            uid,
-            pid,
-            comm,
-            detail = hide(&transition.message),
-            "A loss of data or damage was acknowledged"
-        );
+    if let Some(deed) = transition.deed {
+        log_done(Some(volume), deed, transition.by.as_ref(), &transition.message);
         return;
     }
     let incident = transition.incident.map(|incident| incident.0);
@@ -62,6 +56,29 @@ pub fn log_transition(transition: &Transition) {
         (true, HealthState::Unknown | HealthState::Suspect) | (false, _) => {
             info!(volume, from, to, reason, detail, "Volume changed its state");
         }
+    }
+}
+
+/// Somebody did something that is about no volume's history.
+pub fn log_deed(deed: &NodeDeed) {
+    let volume = deed.volume.as_ref().map(|volume| volume.as_str());
+    log_done(volume, deed.deed, deed.by.as_ref(), &deed.message);
+}
+
+fn log_done(volume: Option<&str>, deed: Deed, by: Option<&Actor>, message: &str) {
+    let detail = hide(message);
+    let Some(Actor { uid, pid, comm }) = by else {
+        info!(volume, deed = deed.label(), detail, "A pause is over");
+        return;
+    };
+    match deed {
+        Deed::Acknowledgement => {
+            warn!(volume, uid, pid, comm, detail, "A loss of data or damage was acknowledged");
+        }
+        Deed::Pause => warn!(volume, uid, pid, comm, detail, "Repairs are paused"),
+        Deed::Resume => info!(volume, uid, pid, comm, detail, "Repairs go on"),
+        Deed::Remount => info!(volume, uid, pid, comm, detail, "Mounted anew by order"),
+        Deed::Forget => warn!(volume, uid, pid, comm, detail, "What was known of a volume is forgotten"),
     }
 }
 

@@ -33,6 +33,7 @@ pub mod listen;
 
 mod ack;
 mod check;
+mod orders;
 mod page;
 mod sentinel;
 mod volumes;
@@ -53,7 +54,7 @@ const SCRAPES_AT_ONCE: usize = 1;
 /// A text is given to every scrape of its snapshot for so long. Not longer: what is counted goes on beside it.
 const SCRAPE_LASTS: Duration = Duration::from_secs(1);
 /// Paths that are told to those who asked for another one.
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 16] = [
     "/",
     "/metrics",
     "/healthz",
@@ -63,6 +64,11 @@ const PATHS: [&str; 11] = [
     "/api/v1/events",
     "/api/v1/incidents",
     "/api/v1/ack/{id} (POST)",
+    "/api/v1/pause[/{id}] (POST)",
+    "/api/v1/resume[/{id}] (POST)",
+    "/api/v1/remount/{id} (POST)",
+    "/api/v1/forget/{id} (POST)",
+    "/api/v1/plan/{id}",
     "/api/v1/sentinel (POST)",
     "/api/v1/doctor",
 ];
@@ -198,6 +204,13 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/api/v1/events", get(events))
         .route("/api/v1/incidents", get(incidents))
         .route("/api/v1/ack/{*id}", post(ack::acknowledge))
+        .route("/api/v1/pause", post(orders::pause))
+        .route("/api/v1/pause/{*id}", post(orders::pause))
+        .route("/api/v1/resume", post(orders::resume))
+        .route("/api/v1/resume/{*id}", post(orders::resume))
+        .route("/api/v1/remount/{*id}", post(orders::remount))
+        .route("/api/v1/forget/{*id}", post(orders::forget))
+        .route("/api/v1/plan/{*id}", get(orders::plan))
         .route("/api/v1/doctor", get(doctor))
         .route("/api/v1/sentinel", post(sentinel::plant))
         .fallback(no_such_path)

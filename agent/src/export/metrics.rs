@@ -54,12 +54,14 @@ pub enum Suppression {
     OtherHealer,
     /// The server cannot be reached.
     ServerUnreachable,
+    /// A person has stopped repairs.
+    Paused,
 }
 
 impl Suppression {
     /// Every cause.
-    pub const ALL: [Self; 5] =
-        [Self::DryRun, Self::Flapping, Self::Hook, Self::OtherHealer, Self::ServerUnreachable];
+    pub const ALL: [Self; 6] =
+        [Self::DryRun, Self::Flapping, Self::Hook, Self::OtherHealer, Self::ServerUnreachable, Self::Paused];
 
     /// What a repair that is due waits for.
     #[must_use]
@@ -80,6 +82,7 @@ impl Suppression {
             Self::Hook => "hook",
             Self::OtherHealer => "other_healer",
             Self::ServerUnreachable => "server_unreachable",
+            Self::Paused => "paused",
         }
     }
 }

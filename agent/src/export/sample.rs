@@ -68,6 +68,8 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         persist_errors: 0,
         check_deadline: Duration::from_secs(1),
         ready: true,
+        deeds: Vec::new(),
+        progress: BTreeMap::new(),
     }
 }
 
@@ -119,6 +121,8 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         held_up: None,
         hook: None,
         asked: None,
+        pause: None,
+        not_repaired: None,
         history: Vec::new(),
     }
 }
@@ -170,6 +174,7 @@ pub(crate) fn detection(volume: &str, at: Monotonic, evidence: Option<Duration>)
         evidence_at: evidence.map(|before| at - before),
         message: "Reads fail with ESTALE and the probe agrees.".into(),
         incident: None,
+        deed: None,
         by: None,
     }
 }

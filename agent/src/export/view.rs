@@ -16,6 +16,7 @@ use agent_core::secret::hide;
 pub use consumers::{FileHolderView, StaleMountView};
 pub use events::{ActorView, EventList, EventView, TransitionView};
 pub use incidents::{AckAnswer, IncidentList, IncidentRef, IncidentView, LossView, MemberView};
+pub use orders::{OrderAnswer, PauseOrder, PauseView, PlanPreview, StepView};
 pub use people::{BlockedView, CulpritView};
 pub use waits::{HeldView, HookView, QuestionView};
 
@@ -24,6 +25,7 @@ pub mod doctor;
 mod consumers;
 mod events;
 mod incidents;
+mod orders;
 mod people;
 mod waits;
 
@@ -153,6 +155,12 @@ pub struct VolumeView {
     /// Who is asked before each repair, and what was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<HookView>,
+    /// What holds its repairs back, by a person's word.
+    #[serde(default)]
+    pub paused: Option<PauseView>,
+    /// Why no plan could be made for it, whatever its mode, and what to do about that.
+    #[serde(default)]
+    pub not_repaired: Option<String>,
     /// The last processes that met an error, newest first.
     pub culprits: Vec<CulpritView>,
     /// How many tasks wait on it, in the same call since an earlier census.
@@ -238,6 +246,9 @@ pub struct PlanView {
     pub reason: Option<String>,
     /// One sentence a step, in order.
     pub steps: Vec<String>,
+    /// What was done so far and what came of it, one line a step, without secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<String>,
 }
 
 /// A repair that ended.
@@ -262,6 +273,11 @@ impl Snapshot {
     #[must_use]
     pub const fn clock(&self) -> WallClock {
         WallClock { at: self.at, wall: self.wall }
+    }
+
+    /// What a running plan has done.
+    fn done_of(&self, plan: &Plan) -> Vec<String> {
+        self.progress.get(&plan.id).into_iter().flatten().map(|step| hide(step)).collect()
     }
 
     /// The wall-clock time at which it was taken.
@@ -327,12 +343,17 @@ impl VolumeView {
             falls: volume.falls,
             settles_at: volume.settles_at.map(|time| clock.at(time)),
             attempts: volume.attempts,
-            plan: volume.plan.as_ref().map(PlanView::new),
+            plan: volume
+                .plan
+                .as_ref()
+                .map(|plan| PlanView { done: snapshot.done_of(plan), ..PlanView::new(plan) }),
             due_plan: volume.due_plan.as_ref().map(PlanView::new),
             last_repair: RepairView::of(volume, clock),
             next_attempt: volume.next_attempt.map(|time| clock.at(time)),
             held: HeldView::of(volume, clock),
             hook: HookView::of(volume, clock),
+            paused: PauseView::of(volume, clock),
+            not_repaired: volume.not_repaired.as_ref().map(|refused| words::orders::refused(refused, clock)),
             culprits: CulpritView::of(volume, snapshot),
             blocked_tasks: volume.blocked_count,
             blocked: BlockedView::of(volume, snapshot),
@@ -397,6 +418,7 @@ impl PlanView {
             method: words::plan_method(plan).to_owned(),
             reason: label(plan.reason),
             steps: plan.actions.iter().map(|action| words::action_sentence(action, plan)).collect(),
+            done: Vec::new(),
         }
     }
 }

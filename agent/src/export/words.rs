@@ -10,6 +10,8 @@ use agent_core::volume::{Method, Mode, Reach};
 
 use agent_core::secret::hide;
 
+pub(crate) mod orders;
+
 /// The word of the configuration for a mode.
 pub(crate) const fn mode(mode: Mode) -> &'static str {
     match mode {

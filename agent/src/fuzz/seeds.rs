@@ -237,6 +237,9 @@ pub(super) fn journal() -> Vec<Vec<u8>> {
 pub(super) const VOLUME_FILE_WORDS: &[&[u8]] = &[
     b"\"apiVersion\": \"mountie/v1\"",
     b"\"kind\": \"VolumeMemory\"",
+    b"\"kind\": \"Volume\"",
+    b"\"owner\": {\"kind\": \"kubelet\", \"pod\": \"1f\", \"plugin\": \"kubernetes.io/csi\", \"volume\": \"pvc\"}",
+    b"\"mounted\": {\"fstype\": \"nfs4\", \"source\": [47, 233], \"root\": \"/\", \"options\": [\"rw\", [255]]}",
     b"\"boot\": \"one\"",
     b"\"boot\": \"two\"",
     b"\"state\": \"probation\"",
@@ -270,7 +273,8 @@ pub(super) fn volume_files() -> Vec<Vec<u8>> {
     owned(&[
         VOLUME_FILE,
         &VOLUME_FILE.replace("\"boot\": \"one\"", "\"boot\": null").replace("[]}", &format!("[{moment}]}}")),
-        &VOLUME_FILE.replace("\"/mnt/models\"", "[47, 233]").replace("mountie/v1", "mountie/v2"),
+        &VOLUME_FILE.replace("\"/mnt/models\"", "[47, 233]").replace("mountie/v1", "mountie/v3"),
+        &VOLUME_FILE.replace("mountie/v1", "mountie/v2").replace("VolumeMemory", "Volume"),
         "{\"apiVersion\": \"mountie/v1\", \"kind\": \"VolumeMemory\", \"volume\": \"\", \"mountpoint\": []}",
     ])
 }

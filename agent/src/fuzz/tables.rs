@@ -115,6 +115,9 @@ fn check_outputs(outputs: &[Output]) {
             | Output::Transition(_)
             | Output::Settled { .. }
             | Output::Acknowledged { .. }
+            | Output::Ordered(_)
+            | Output::Pauses(_)
+            | Output::Deed(_)
             | Output::Incident(..)
             | Output::Forget(_)
             | Output::NoErrand { .. }

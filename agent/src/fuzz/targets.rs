@@ -1,6 +1,7 @@
 //! The table of targets, and what each of them demands of its decoder beyond not failing.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_common::decode as records;
@@ -26,6 +27,7 @@ use crate::sensor::consumers::{child as consumers_child, wire as consumers};
 use crate::sensor::ebpf::decode as observations;
 use crate::sensor::fanotify::{decode as fanotify, mark};
 use crate::store::memory::{Clocks, File};
+use crate::store::place::kept_of;
 use crate::store::{journal, shelf};
 use crate::sys::mountinfo::lines::Lines;
 use crate::sys::{mountinfo, statmount};
@@ -354,6 +356,7 @@ fn volume_file(input: &[u8]) {
                 holding.source = secret::hide(text).into_bytes();
             }
         }
+        memory.known = memory.known.map(|known| Arc::new(kept_of(&known)));
         assert_eq!(again.map(|again| again.into_memory(&clocks)), Some(memory.clone()));
         tables::remembered(memory, clocks.now);
     }

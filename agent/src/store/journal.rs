@@ -5,9 +5,9 @@
 //! the old one in one step. A file that cannot be kept is never written over.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use agent_core::observation::Unfinished;
 use nix::fcntl::{Flock, FlockArg};
 use thiserror::Error;
 
+use super::disk::{Disk, Handle};
 use super::record::{API_VERSION, Body, Record};
 
 const FILE: &str = "journal";
@@ -137,8 +138,9 @@ fn first_id_of_unknown_journal() -> u64 {
 /// The open journal, or the memory of why there is none.
 #[derive(Debug)]
 pub(super) struct Journal {
+    disk: Disk,
     path: PathBuf,
-    file: Option<File>,
+    file: Option<Handle>,
     /// Intents without an outcome, by plan.
     open: BTreeMap<u64, Record>,
     highest: u64,
@@ -163,9 +165,10 @@ enum Loaded {
 
 impl Journal {
     /// Reads what is there and makes the file ready. Never fails: what is wrong is returned beside it.
-    pub(super) fn open(dir: &Path) -> (Self, Replay, Vec<StoreError>) {
+    pub(super) fn open(disk: &Disk, dir: &Path) -> (Self, Replay, Vec<StoreError>) {
         let path = dir.join(FILE);
         let mut journal = Self {
+            disk: disk.clone(),
             path,
             file: None,
             open: BTreeMap::new(),
@@ -194,7 +197,7 @@ impl Journal {
     }
 
     fn load(&mut self, dir: &Path, defects: &mut Vec<StoreError>) -> Loaded {
-        if let Err(source) = DirBuilder::new().recursive(true).mode(0o700).create(dir) {
+        if let Err(source) = self.disk.make_directory(dir) {
             let path = dir.to_path_buf();
             defects.push(StoreError::Io { operation: "create the directory", path, source });
             // There is nothing to lose.
@@ -271,7 +274,7 @@ impl Journal {
     /// Gives the file a second name, which it keeps when a new one takes its place. It keeps its own as well: if
     /// the new one cannot be written, the next start finds it again.
     fn set_aside(&self) -> Result<PathBuf, StoreError> {
-        set_aside(&self.path)
+        set_aside(&self.disk, &self.path)
     }
 
     fn note(&mut self, record: Record) {
@@ -314,7 +317,8 @@ impl Journal {
     fn append_line(&mut self, record: &Record) -> Result<(), StoreError> {
         let line = render_line(record);
         let Some(file) = self.file.as_mut() else { return Err(StoreError::Gone) };
-        file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).map_err(|source| StoreError::Io {
+        let written = self.disk.write(file, line.as_bytes()).and_then(|()| self.disk.sync(file));
+        written.map_err(|source| StoreError::Io {
             operation: "append to",
             path: self.path.clone(),
             source,
@@ -325,26 +329,13 @@ impl Journal {
 
     /// Writes all that is still open to a new file and puts it in the place of the old one, in one step.
     fn rewrite(&mut self) -> Result<(), StoreError> {
-        let new = self.path.with_extension("new");
-        let failed = |operation, path: &Path| {
-            let path = path.to_path_buf();
-            move |source| StoreError::Io { operation, path, source }
-        };
         let mut text = render_line(&Record::mark(self.highest));
         for record in self.open.values() {
             text.push_str(&render_line(record));
         }
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .map_err(failed("create", &new))?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
-        fs::rename(&new, &self.path).map_err(failed("replace", &self.path))?;
+        let file = self.disk.replace(&self.path, text.as_bytes())?;
         if let Some(dir) = self.path.parent() {
-            File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync", dir))?;
+            self.disk.sync_directory(dir)?;
         }
         self.file = Some(file);
         self.appended = 0;
@@ -353,7 +344,7 @@ impl Journal {
 }
 
 /// Takes the directory for this agent alone; `None` where no lock can be made, which other defects explain.
-fn take_lock(dir: &Path) -> Result<Option<Flock<File>>, StoreError> {
+pub(super) fn take_lock(dir: &Path) -> Result<Option<Flock<File>>, StoreError> {
     let Ok(directory) = File::open(dir) else { return Ok(None) };
     match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),
@@ -386,18 +377,43 @@ pub(super) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Gives a file a second name, with the time in it.
-pub(super) fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
+pub(super) fn set_aside(disk: &Disk, path: &Path) -> Result<PathBuf, StoreError> {
     let seconds = crate::sys::clock::wall().as_secs();
     let failed = |source| StoreError::Io { operation: "set aside", path: path.to_path_buf(), source };
     for number in 0..100 {
         let kept = path.with_extension(format!("bad-{seconds}-{number}"));
-        match fs::hard_link(path, &kept) {
+        match disk.link(path, &kept) {
             Ok(()) => return Ok(kept),
             Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(failed(source)),
         }
     }
     Err(failed(io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Intents without an outcome, as the file has them now, and how many lines cannot be read. For people: nothing is
+/// changed.
+pub(super) fn open_intents(dir: &Path) -> Result<(Vec<Record>, usize), StoreError> {
+    let path = dir.join(FILE);
+    let bytes = match read_bounded(&path, MAX_BYTES) {
+        Ok(bytes) => bytes,
+        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(source) => return Err(StoreError::Io { operation: "read", path, source }),
+    };
+    check_owner(&path)?;
+    let (mut open, mut bad) = (BTreeMap::new(), 0);
+    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        match parse_line(line) {
+            Line::Other(version) => return Err(StoreError::Future { path, version }),
+            Line::Bad => bad += 1,
+            Line::Ours(record) => match record.body {
+                Body::Intent { .. } => drop(open.insert(record.plan(), record)),
+                Body::Outcome { .. } => drop(open.remove(&record.plan())),
+                Body::Mark { .. } => {}
+            },
+        }
+    }
+    Ok((open.into_values().collect(), bad))
 }
 
 /// What a line is.

@@ -3,6 +3,7 @@
 //! A moment is written twice: on the wall clock, and on the kernel's clock of that boot. During the same boot the
 //! second is exact, whatever the wall clock does meanwhile; after it only the first means anything.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::errno::Errno;
@@ -17,10 +18,12 @@ use agent_core::verdict::{HealthState, Reason};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::record::{API_VERSION, Bytes};
+use super::place::{FileIdentity, FileMounted, FileOwner};
+use super::record::Bytes;
 
-/// The kind of these files.
-pub(super) const KIND: &str = "VolumeMemory";
+/// The version and the kind of these files.
+pub(super) const API_VERSION: &str = "mountie/v2";
+pub(super) const KIND: &str = "Volume";
 /// A time ahead of us after another boot is a pause that was still to come, or a wall clock that was set back.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
@@ -37,9 +40,9 @@ pub(crate) struct Clocks {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Moment {
     /// Milliseconds since the epoch.
-    wall_ms: u64,
+    pub(super) wall_ms: u64,
     /// Nanoseconds since the boot during which it was written.
-    boot_ns: u64,
+    pub(super) boot_ns: u64,
 }
 
 /// One file.
@@ -50,6 +53,14 @@ pub(crate) struct File {
     kind: String,
     pub(super) volume: String,
     mountpoint: Bytes,
+    /// Who makes the mount; told, never believed.
+    #[serde(default)]
+    owner: Option<FileOwner>,
+    /// What is mounted there, or was when it was seen last.
+    #[serde(default)]
+    mounted: Option<FileMounted>,
+    #[serde(default)]
+    identity: FileIdentity,
     /// The boot during which it was written.
     #[serde(default)]
     boot: Option<String>,
@@ -140,9 +151,28 @@ struct FileLoss {
 #[serde(rename_all = "camelCase")]
 struct FileAcknowledgement {
     at: Moment,
+    #[serde(flatten)]
+    by: FileActor,
+}
+
+/// A person.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct FileActor {
     uid: u32,
     pid: u32,
     comm: String,
+}
+
+impl From<&Actor> for FileActor {
+    fn from(by: &Actor) -> Self {
+        Self { uid: by.uid, pid: by.pid, comm: by.comm.clone() }
+    }
+}
+
+impl From<FileActor> for Actor {
+    fn from(by: FileActor) -> Self {
+        Self { uid: by.uid, pid: by.pid, comm: by.comm }
+    }
 }
 
 impl Clocks {
@@ -152,7 +182,7 @@ impl Clocks {
     }
 
     /// A moment of this boot.
-    fn write(&self, at: Monotonic) -> Moment {
+    pub(super) fn write(&self, at: Monotonic) -> Moment {
         let wall = if at <= self.now {
             self.wall.saturating_sub(self.now.since(at))
         } else {
@@ -163,7 +193,7 @@ impl Clocks {
     }
 
     /// A moment as this boot sees it. What was before it was at its beginning.
-    fn read(&self, moment: Moment, is_same_boot: bool) -> Monotonic {
+    pub(super) fn read(&self, moment: Moment, is_same_boot: bool) -> Monotonic {
         if is_same_boot {
             return Monotonic::from_nanos(moment.boot_ns);
         }
@@ -174,12 +204,12 @@ impl Clocks {
         }
     }
 
-    fn is_boot(&self, other: Option<&String>) -> bool {
+    pub(super) fn is_boot(&self, other: Option<&String>) -> bool {
         self.boot.is_some() && self.boot.as_ref() == other
     }
 }
 
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -192,6 +222,9 @@ impl File {
             kind: KIND.to_owned(),
             volume: memory.volume.as_str().to_owned(),
             mountpoint: Bytes::from(&memory.mountpoint),
+            owner: Some(FileOwner::of(memory)),
+            mounted: memory.known.as_deref().map(FileMounted::of),
+            identity: FileIdentity { fsid: memory.fsid.clone() },
             boot: clocks.boot.clone(),
             trouble: memory.trouble.as_ref().map(|trouble| FileTrouble::new(trouble, clocks)),
             falls: all(&memory.falls),
@@ -218,6 +251,9 @@ impl File {
         Memory {
             volume: VolumeId::new(self.volume),
             mountpoint: self.mountpoint.into(),
+            named: self.owner.is_some_and(|owner| owner.is_configuration()),
+            known: self.mounted.map(|mounted| Arc::new(mounted.into_known())),
+            fsid: self.identity.fsid,
             trouble: self.trouble.and_then(|trouble| trouble.into_trouble(clocks, same)),
             falls: all(self.falls),
             attempts: all(self.attempts),
@@ -331,12 +367,10 @@ impl FileLoss {
         Self {
             at: clocks.write(loss.at),
             errno: loss.errno.0,
-            acknowledged: loss.acknowledged.as_ref().map(|told| FileAcknowledgement {
-                at: clocks.write(told.at),
-                uid: told.by.uid,
-                pid: told.by.pid,
-                comm: told.by.comm.clone(),
-            }),
+            acknowledged: loss
+                .acknowledged
+                .as_ref()
+                .map(|told| FileAcknowledgement { at: clocks.write(told.at), by: FileActor::from(&told.by) }),
         }
     }
 
@@ -345,10 +379,9 @@ impl FileLoss {
         Loss {
             at: clocks.read(self.at, true),
             errno: Errno(self.errno),
-            acknowledged: self.acknowledged.map(|told| Acknowledgement {
-                at: clocks.read(told.at, true),
-                by: Actor { uid: told.uid, pid: told.pid, comm: told.comm },
-            }),
+            acknowledged: self
+                .acknowledged
+                .map(|told| Acknowledgement { at: clocks.read(told.at, true), by: told.by.into() }),
         }
     }
 }

@@ -16,15 +16,18 @@ use agent_core::volume::Sentinel;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::disk::Disk;
+use super::form::Form;
 use super::journal::{check_owner, read_bounded};
 use super::record::{API_VERSION, Bytes};
-use super::shelf::{parse_kind, put_away, replace, sync_directory};
+use super::shelf::put_away;
 use super::{PATIENCE, StoreError, in_time};
 
-const FILE: &str = "sentinels.json";
-const KIND: &str = "Sentinels";
+pub(super) const FILE: &str = "sentinels.json";
+/// What it is.
+pub(super) const FORM: Form = Form { version: API_VERSION, kind: "Sentinels", old: &[] };
 /// Nothing that this agent writes gets there.
-const MAX_BYTES: u64 = 16 << 20;
+pub(super) const MAX_BYTES: u64 = 16 << 20;
 
 /// A sentinel that counts although the configuration does not name it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,17 +68,18 @@ struct Entry {
 /// The pinned sentinels, and where they are kept.
 #[derive(Clone, Debug)]
 pub struct PinFile {
+    disk: Disk,
     dir: PathBuf,
     /// Whether the directory is this agent's alone. Nothing is written before that is known.
     is_ours: Arc<OnceLock<bool>>,
     /// The number of the newest set.
     newest: Arc<AtomicU64>,
-    disk: Arc<Mutex<Disk>>,
+    kept: Arc<Mutex<Kept>>,
 }
 
 /// What is known of the file. Locked while it is written: two writers at once would share the new file.
 #[derive(Debug, Default)]
-struct Disk {
+struct Kept {
     /// The file is not ours to write.
     is_left_alone: bool,
     /// The number of the set that is on it.
@@ -102,45 +106,58 @@ pub struct Pinned {
 /// Reads what was pinned, or goes on without.
 pub(super) async fn open(state_dir: &Path, is_ours: Arc<OnceLock<bool>>) -> Pinned {
     let (dir, ours) = (state_dir.to_path_buf(), Arc::clone(&is_ours));
-    let reading = tokio::task::spawn_blocking(move || read(&dir, ours));
+    let reading = tokio::task::spawn_blocking(move || read(&Disk::default(), &dir, ours));
     let defect = match in_time(state_dir, reading).await {
         Ok(pinned) => return pinned,
         Err(defect) => defect,
     };
     // A file that was not read must not be written over.
-    let disk = Disk { is_left_alone: true, ..Disk::default() };
-    Pinned { file: PinFile::new(state_dir, is_ours, disk), pins: Pins::new(), defects: vec![defect] }
+    let kept = Kept { is_left_alone: true, ..Kept::default() };
+    Pinned {
+        file: PinFile::new(&Disk::default(), state_dir, is_ours, kept),
+        pins: Pins::new(),
+        defects: vec![defect],
+    }
 }
 
-fn read(dir: &Path, is_ours: Arc<OnceLock<bool>>) -> Pinned {
-    let (mut disk, mut pins, mut defects) = (Disk::default(), Pins::new(), Vec::new());
-    match load(dir) {
+/// Takes the sentinel of one volume out of the file, where no agent has it open and this process holds the directory.
+pub(super) fn drop_pin(disk: &Disk, dir: &Path, volume: &str) -> Result<(), StoreError> {
+    let mut pinned = read(disk, dir, Arc::new(OnceLock::from(true)));
+    match pinned.pins.remove(&VolumeId::new(volume)) {
+        Some(_) => pinned.file.replace(1, &pinned.pins),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn read(disk: &Disk, dir: &Path, is_ours: Arc<OnceLock<bool>>) -> Pinned {
+    let (mut kept, mut pins, mut defects) = (Kept::default(), Pins::new(), Vec::new());
+    match load(disk, dir) {
         Ok(None) => {}
         Ok(Some(envelope)) => {
             let path = dir.join(FILE);
-            disk.other = envelope.other;
+            kept.other = envelope.other;
             for value in envelope.sentinels {
                 match serde_json::from_value::<Entry>(value.clone()) {
-                    Ok(entry) => entry.take_in(&mut pins, &mut disk.other_of),
-                    Err(_) => disk.odd.push(value),
+                    Ok(entry) => entry.take_in(&mut pins, &mut kept.other_of),
+                    Err(_) => kept.odd.push(value),
                 }
             }
-            if !disk.odd.is_empty() {
-                defects.push(StoreError::BadLines { kept: path.clone(), path, lines: disk.odd.len() });
+            if !kept.odd.is_empty() {
+                defects.push(StoreError::BadLines { kept: path.clone(), path, lines: kept.odd.len() });
             }
         }
         // It is out of the way.
         Err(defect @ StoreError::BadLines { .. }) => defects.push(defect),
         Err(defect) => {
-            disk.is_left_alone = true;
+            kept.is_left_alone = true;
             defects.push(defect);
         }
     }
-    Pinned { file: PinFile::new(dir, is_ours, disk), pins, defects }
+    Pinned { file: PinFile::new(disk, dir, is_ours, kept), pins, defects }
 }
 
 /// What the file says; `None` when there is none. It decides what counts as the right volume: nobody else may write it.
-fn load(dir: &Path) -> Result<Option<Envelope>, StoreError> {
+fn load(disk: &Disk, dir: &Path) -> Result<Option<Envelope>, StoreError> {
     let path = dir.join(FILE);
     let bytes = match read_bounded(&path, MAX_BYTES) {
         Ok(bytes) => bytes,
@@ -149,10 +166,12 @@ fn load(dir: &Path) -> Result<Option<Envelope>, StoreError> {
     };
     check_owner(dir)?;
     check_owner(&path)?;
-    match parse_kind(&bytes, KIND) {
+    match FORM.parse(&bytes) {
         Ok(envelope) => Ok(Some(envelope)),
         Err(Some(version)) => Err(StoreError::Future { path, version }),
-        Err(None) => put_away(&path).and_then(|kept| Err(StoreError::BadLines { path, kept, lines: 1 })),
+        Err(None) => {
+            put_away(disk, &path).and_then(|kept| Err(StoreError::BadLines { path, kept, lines: 1 }))
+        }
     }
 }
 
@@ -180,9 +199,9 @@ impl Entry {
 }
 
 impl PinFile {
-    fn new(dir: &Path, is_ours: Arc<OnceLock<bool>>, disk: Disk) -> Self {
-        let (newest, disk) = (Arc::default(), Arc::new(Mutex::new(disk)));
-        Self { dir: dir.to_path_buf(), is_ours, newest, disk }
+    fn new(disk: &Disk, dir: &Path, is_ours: Arc<OnceLock<bool>>, kept: Kept) -> Self {
+        let (newest, kept) = (Arc::default(), Arc::new(Mutex::new(kept)));
+        Self { disk: disk.clone(), dir: dir.to_path_buf(), is_ours, newest, kept }
     }
 
     /// Writes the whole set, in the order of the calls: what a newer set has overtaken is not written.
@@ -201,13 +220,13 @@ impl PinFile {
         }
     }
 
-    fn replace(&self, number: u64, pins: &Pins) -> Result<(), StoreError> {
-        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
-        if disk.written > number {
+    pub(super) fn replace(&self, number: u64, pins: &Pins) -> Result<(), StoreError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.written > number {
             return Ok(());
         }
         let path = self.dir.join(FILE);
-        if disk.is_left_alone {
+        if kept.is_left_alone {
             return Err(StoreError::LeftAlone { path });
         }
         match self.is_ours.get() {
@@ -217,22 +236,22 @@ impl PinFile {
         }
         // Others who may write there could have put anything in the way.
         check_owner(&self.dir)?;
-        disk.other_of.retain(|id, _| pins.contains_key(id));
-        let other_of = |id| disk.other_of.get(id).cloned().unwrap_or_default();
+        kept.other_of.retain(|id, _| pins.contains_key(id));
+        let other_of = |id| kept.other_of.get(id).cloned().unwrap_or_default();
         let entries = pins.iter().map(|(id, pin)| serde_json::to_value(Entry::new(id, pin, other_of(id))));
-        let entries: Result<Vec<Value>, _> = entries.chain(disk.odd.iter().cloned().map(Ok)).collect();
+        let entries: Result<Vec<Value>, _> = entries.chain(kept.odd.iter().cloned().map(Ok)).collect();
         let text = entries.and_then(|sentinels| {
-            let (api_version, kind) = (API_VERSION.to_owned(), KIND.to_owned());
-            serde_json::to_vec_pretty(&Envelope { api_version, kind, sentinels, other: disk.other.clone() })
+            let (api_version, kind) = (API_VERSION.to_owned(), FORM.kind.to_owned());
+            serde_json::to_vec_pretty(&Envelope { api_version, kind, sentinels, other: kept.other.clone() })
         });
         let text = text.map_err(|error| StoreError::Io {
             operation: "write",
             path: path.clone(),
             source: io::Error::other(error),
         })?;
-        replace(&path, &text)?;
-        disk.written = number;
-        sync_directory(&self.dir)
+        self.disk.replace(&path, &text)?;
+        kept.written = number;
+        self.disk.sync_directory(&self.dir)
     }
 }
 

@@ -97,7 +97,7 @@ impl Record {
             stage: Bytes::from(&plan.stage),
             old: plan.old.map(|old| (old.major, old.minor)),
             boot: current_boot(),
-            reason: plan.reason.map_or("settle", agent_core::verdict::Reason::label).to_owned(),
+            reason: plan.reason.map_or(without_reason(plan), agent_core::verdict::Reason::label).to_owned(),
         })
     }
 
@@ -132,6 +132,11 @@ impl Record {
             Body::Outcome { .. } | Body::Mark { .. } => None,
         }
     }
+}
+
+/// A plan that only settles has nothing to undo; any other without a reason was ordered.
+const fn without_reason(plan: &Plan) -> &'static str {
+    if plan.undo.is_empty() { "settle" } else { "order" }
 }
 
 /// What tells this boot from every other.

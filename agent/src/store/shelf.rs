@@ -6,27 +6,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File as Handle, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_core::hash::hash;
 use agent_core::id::VolumeId;
 use agent_core::memory::Memory;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::disk::Disk;
+use super::form::{Form, Old};
 use super::journal::{StoreError, check_owner, read_bounded, set_aside};
-use super::memory::{Clocks, File, KIND};
-use super::record::API_VERSION;
+use super::memory::{API_VERSION, Clocks, File, KIND};
 
-const FOLDER: &str = "volumes";
-const ENDING: &str = "json";
+pub(super) const FOLDER: &str = "volumes";
+pub(super) const ENDING: &str = "json";
 /// Not yet a file: the agent ended while it was written.
 const UNFINISHED: &str = "new";
 /// Nothing this agent writes gets there.
-const MAX_BYTES: u64 = 256 << 10;
+pub(super) const MAX_BYTES: u64 = 256 << 10;
 /// Files that are read. More volumes than a node has.
 const MAX_FILES: usize = 100_000;
 /// A file's name is cut to this, with a hash of the rest: file systems take 255 bytes.
@@ -35,6 +34,7 @@ const LONGEST_NAME: usize = 160;
 /// The files.
 #[derive(Debug)]
 pub(super) struct Shelf {
+    disk: Disk,
     dir: PathBuf,
     /// Nothing is written: the directory is not ours alone.
     is_closed: bool,
@@ -46,9 +46,10 @@ pub(super) struct Shelf {
 
 impl Shelf {
     /// Reads what is there. Never fails: what is wrong is returned beside it.
-    pub(super) fn open(state_dir: &Path, is_held: bool) -> (Self, Vec<Memory>, Vec<StoreError>) {
+    pub(super) fn open(disk: &Disk, state_dir: &Path, is_held: bool) -> (Self, Vec<Memory>, Vec<StoreError>) {
         let dir = state_dir.join(FOLDER);
-        let mut shelf = Self { dir, is_closed: is_held, other: BTreeMap::new(), left_alone: BTreeSet::new() };
+        let (other, left_alone) = (BTreeMap::new(), BTreeSet::new());
+        let mut shelf = Self { disk: disk.clone(), dir, is_closed: is_held, other, left_alone };
         let (mut memories, mut defects) = (Vec::new(), Vec::new());
         if !is_held && let Err(defect) = shelf.read_all(state_dir, &mut memories, &mut defects) {
             shelf.is_closed = matches!(defect, StoreError::Unsafe { .. });
@@ -77,7 +78,7 @@ impl Shelf {
             let path = self.dir.join(&name);
             match name.extension().and_then(OsStr::to_str) {
                 // Best effort: it says nothing, and the next one of that name replaces it.
-                Some(UNFINISHED) => drop(fs::remove_file(&path)),
+                Some(UNFINISHED) => drop(self.disk.remove(&path)),
                 Some(ENDING) => match self.read(&path, &clocks) {
                     Ok(memory) => memories.push(memory),
                     Err(defect) => defects.push(defect),
@@ -89,8 +90,7 @@ impl Shelf {
     }
 
     fn make_directory(&self) -> Result<(), StoreError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        made.map_err(|source| StoreError::Io {
+        self.disk.make_directory(&self.dir).map_err(|source| StoreError::Io {
             operation: "create the directory",
             path: self.dir.clone(),
             source,
@@ -122,7 +122,7 @@ impl Shelf {
 
     /// Takes a file that says nothing out of the way.
     fn put_away(&mut self, path: &Path, name: String) -> StoreError {
-        match put_away(path) {
+        match put_away(&self.disk, path) {
             Ok(kept) => StoreError::BadFile { path: path.to_path_buf(), kept },
             Err(defect) => {
                 self.left_alone.insert(name);
@@ -142,7 +142,7 @@ impl Shelf {
             Some(memory) => self.write(&path, &name, memory),
             None => {
                 self.other.remove(&name);
-                match fs::remove_file(&path) {
+                match self.disk.remove(&path) {
                     Err(source) if source.kind() != io::ErrorKind::NotFound => {
                         Err(StoreError::Io { operation: "remove", path, source })
                     }
@@ -160,72 +160,40 @@ impl Shelf {
         // Plain data: it always has a JSON form.
         let mut text = serde_json::to_string_pretty(&file).unwrap_or_default();
         text.push('\n');
-        replace(path, text.as_bytes())
+        self.disk.replace(path, text.as_bytes()).map(drop)
     }
 
     /// Makes sure that new names are on disk.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        sync_directory(&self.dir)
+        self.disk.sync_directory(&self.dir)
     }
 }
 
-/// Makes sure that new names in a directory are on disk.
-pub(super) fn sync_directory(dir: &Path) -> Result<(), StoreError> {
-    let synced = Handle::open(dir).and_then(|dir| dir.sync_all());
-    synced.map_err(|source| StoreError::Io { operation: "sync", path: dir.to_path_buf(), source })
-}
-
-/// Replaces a file in one step. It is sure to be on disk when its directory was synced.
-pub(super) fn replace(path: &Path, text: &[u8]) -> Result<(), StoreError> {
-    let new = path.with_extension(UNFINISHED);
-    let failed = |operation, path: &Path| {
-        let path = path.to_path_buf();
-        move |source| StoreError::Io { operation, path, source }
-    };
-    let mut handle = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&new)
-        .map_err(failed("create", &new))?;
-    let written = handle.write_all(text).and_then(|()| handle.sync_all());
-    if let Err(source) = written {
-        // On a full disk it would take the room that the next attempt needs.
-        let _ = fs::remove_file(&new);
-        return Err(failed("write", &new)(source));
-    }
-    fs::rename(&new, path).map_err(failed("replace", path))
-}
+/// What these files are. The first version did not say what was mounted: such a volume is known, and not missed.
+const FORM: Form = Form {
+    version: API_VERSION,
+    kind: KIND,
+    old: &[Old {
+        version: "mountie/v1",
+        kind: "VolumeMemory",
+        step: |file| {
+            file.insert("apiVersion".to_owned(), API_VERSION.into());
+            file.insert("kind".to_owned(), KIND.into());
+        },
+    }],
+};
 
 /// Takes a file that says nothing out of the way, and tells where it is now.
-pub(super) fn put_away(path: &Path) -> Result<PathBuf, StoreError> {
-    let kept = set_aside(path)?;
-    fs::remove_file(path).map_err(|source| StoreError::Io {
-        operation: "remove",
-        path: path.to_path_buf(),
-        source,
-    })?;
+pub(super) fn put_away(disk: &Disk, path: &Path) -> Result<PathBuf, StoreError> {
+    let kept = set_aside(disk, path)?;
+    let removed = disk.remove(path);
+    removed.map_err(|source| StoreError::Io { operation: "remove", path: path.to_path_buf(), source })?;
     Ok(kept)
 }
 
 /// A file, or the version of a newer agent, or nothing that can be understood.
 pub(crate) fn parse(bytes: &[u8]) -> Result<File, Option<String>> {
-    parse_kind(bytes, KIND)
-}
-
-/// The same for a file of any kind. Version and kind are looked at first: the shape of a newer one is not ours to judge.
-pub(super) fn parse_kind<T: DeserializeOwned>(bytes: &[u8], wanted: &str) -> Result<T, Option<String>> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|_| None)?;
-    let word = |key| value.get(key).and_then(Value::as_str);
-    match (word("apiVersion"), word("kind")) {
-        (Some(API_VERSION), Some(kind)) if kind == wanted => serde_json::from_value(value).map_err(|_| None),
-        (Some(version), Some(_)) if version != API_VERSION && version.starts_with("mountie/") => {
-            Err(Some(version.to_owned()))
-        }
-        _ => Err(None),
-    }
+    FORM.parse(bytes)
 }
 
 /// The name of a volume's file: readable where the volume's is, and never another one's.

@@ -174,7 +174,7 @@ fn killed_at_any_moment(bench: &mut Bench) -> Result<()> {
 /// What is there can be read as a whole.
 fn whole(setup: &Setup) -> Result<()> {
     let file = stored(setup, "v")?;
-    ensure!(part(&file, "/apiVersion") == "mountie/v1" && part(&file, "/volume") == "v", "{file}");
+    ensure!(part(&file, "/apiVersion") == "mountie/v2" && part(&file, "/volume") == "v", "{file}");
     let names = fs::read_dir(setup.state_dir.join("volumes")).context("no directory")?.flatten();
     let is_bad = |path: &Path| path.to_string_lossy().contains(".bad-");
     ensure!(!names.map(|entry| entry.path()).any(|path| is_bad(&path)), "a file was set aside");

@@ -84,7 +84,18 @@ fn remembered(bench: &mut Bench) -> Result<()> {
     let (code, said) = init(&agent, &["--path", "id", "--adopt"])?;
     ensure!(code == Some(0) && said.contains("content = \"another volume\""), "{code:?} {said}");
     agent.wait_state("v", "healthy")?;
-    agent.terminate(SOON).map(drop)
+
+    // What is forgotten is not judged by any more, nor kept.
+    let forgotten = agent.command(&["state", "forget", "v"])?;
+    ensure!(forgotten.status.success(), "{}", text(&forgotten));
+    fs::write(&file, "a third one\n")?;
+    let probed = agent.command(&["probe", "v"])?;
+    ensure!(probed.status.success(), "{}", text(&probed));
+    agent.wait_state("v", "healthy")?;
+    agent.terminate(SOON)?;
+    let kept = fs::read_to_string(bench.path("state").join("sentinels.json")).context("no sentinels")?;
+    ensure!(!kept.contains("\"volume\""), "{kept}");
+    Ok(())
 }
 
 fn refused(bench: &mut Bench) -> Result<()> {

@@ -33,6 +33,12 @@ impl Bindfs {
     /// # Errors
     /// When there is none.
     pub fn daemon(&self) -> Result<u32> {
+        self.daemons().first().copied().context("no bindfs daemon serves this source")
+    }
+
+    /// Every daemon that serves the source, or is about to.
+    #[must_use]
+    pub fn daemons(&self) -> Vec<u32> {
         let is_one = |id: &u32| {
             let words = arguments(*id);
             let program = words.first().map(Vec::as_slice).unwrap_or_default();
@@ -40,7 +46,7 @@ impl Bindfs {
             program.ends_with(OsStr::new("bindfs").as_encoded_bytes())
                 && words.iter().any(|word| word == named)
         };
-        all().into_iter().find(is_one).context("no bindfs daemon serves this source")
+        all().into_iter().filter(is_one).collect()
     }
 
     /// Kills the daemon without a chance to unmount, and waits until it is gone.

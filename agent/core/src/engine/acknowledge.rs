@@ -10,6 +10,7 @@ use crate::engine::{AckAnswer, Engine, Output, Transition};
 use crate::errno::Errno;
 use crate::health::loss::{Actor, Loss};
 use crate::id::VolumeId;
+use crate::order::Deed;
 use crate::time::Monotonic;
 use crate::verdict::Reason;
 
@@ -58,6 +59,7 @@ impl Volume {
             evidence_at: None,
             message: format!("{by} acknowledged {}", known.join(", and ")),
             incident: None,
+            deed: Some(Deed::Acknowledgement),
             by: Some(by),
         };
         self.keep(transition.clone());

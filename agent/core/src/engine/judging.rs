@@ -21,6 +21,9 @@ use crate::verdict::{Advice, HealthState, Reason, Verdict};
 
 /// The most transitions that are kept of a volume.
 const HISTORY: usize = 16;
+/// Why nothing is done for a volume that an earlier run had found.
+const ABSENT: &str = "it was there before the agent started and nobody named it, so that how it is made is not known: \
+                      it is observed only, and forgotten ten minutes after the start";
 /// The most falls that are remembered.
 pub(super) const FALLS: usize = 32;
 /// So many falls within the flap window are flapping: a repair that did not last may be chance, the next is not.
@@ -60,8 +63,9 @@ impl Volume {
             }
             return transitions;
         }
-        if self.plan.is_some() && self.condition.state == HealthState::Recovering || self.hold_until.is_some()
-        {
+        let is_mended =
+            self.plan.is_some() && (self.condition.state == HealthState::Recovering || self.ordered);
+        if is_mended || self.hold_until.is_some() {
             return transitions;
         }
         match self.presence {
@@ -84,6 +88,7 @@ impl Volume {
         let facts = self.facts(thresholds, now);
         let judgement = judge(&facts);
         let message = self.with_witness(self.described(&facts, &judgement), &judgement, facts.span);
+        let message = if self.is_absent { format!("{message}; {ABSENT}") } else { message };
         let doubted = [self.judgement.verdict, judgement.verdict]
             .iter()
             .any(|verdict| matches!(verdict, Verdict::Suspect(_)));
@@ -271,6 +276,7 @@ impl Volume {
             evidence_at: self.judgement.evidence_at.filter(|_| is_bad),
             message: self.condition.message.clone(),
             incident: None,
+            deed: None,
             by: None,
         };
         self.keep(transition.clone());

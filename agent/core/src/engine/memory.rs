@@ -6,19 +6,22 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::discovery::{Presence, is_mount_of, would_be_chosen};
 use crate::engine::judging::FALLS;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Output};
 use crate::health::loss::Loss;
 use crate::health::rules::Test;
 use crate::id::{MountId, SuperblockId, VolumeId};
-use crate::memory::{Memory, MountMemory, Trouble};
-use crate::policy::Thresholds;
+use crate::memory::{Known, Memory, MountMemory, Trouble};
+use crate::policy::{Policy, Thresholds};
 use crate::time::Monotonic;
-use crate::topology::Mount;
+use crate::topology::walk::Walks;
+use crate::topology::{Mount, MountTable};
 use crate::verdict::{HealthState, Reason, Verdict};
 
 /// How long after the first table the memory of a volume is kept that is not there: at the start of a node, mounts
@@ -35,6 +38,7 @@ pub(super) struct Mark {
     attempts: (usize, Option<Monotonic>),
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
     was_readable: bool,
+    place: (Option<Arc<Known>>, Option<String>),
     mount: Option<MountMark>,
     left: Vec<(SuperblockId, bool)>,
 }
@@ -87,6 +91,7 @@ impl Volume {
             attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
             budget: (failed, ended, self.budget.not_before()),
             was_readable: self.evidence.was_readable,
+            place: (self.known.clone(), self.fsid.clone()),
             mount: self.mount_memory().as_ref().map(MountMark::of),
             left: self.left_behind().iter().map(|left| (left.superblock, left.holding.is_some())).collect(),
         }
@@ -127,6 +132,9 @@ impl Volume {
         Memory {
             volume: self.id.clone(),
             mountpoint: self.mountpoint.clone(),
+            named: self.spec.is_some(),
+            known: self.known.clone(),
+            fsid: self.fsid.clone(),
             trouble,
             falls: self.falls.clone(),
             attempts: self.budget.attempts().to_vec(),
@@ -151,6 +159,9 @@ impl Volume {
         self.evidence.was_readable = memory.was_readable;
         self.recalled_mount = memory.mount;
         self.recall_left(memory.left, now);
+        self.known = memory.known;
+        self.is_fsid_recalled = memory.fsid.is_some();
+        self.fsid = memory.fsid;
         match memory.trouble {
             Some(trouble) => self.recall_trouble(trouble, thresholds, now),
             None if memory.was_readable => {
@@ -228,7 +239,7 @@ impl Engine {
 
     /// What nobody has claimed for long is forgotten.
     pub(super) fn forget_unclaimed(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
-        if self.remembered.is_empty() || self.table.is_none() {
+        if (self.remembered.is_empty() && self.absent.is_empty()) || self.table.is_none() {
             return;
         }
         let until = *self.remembered_until.get_or_insert(now + UNCLAIMED);
@@ -238,6 +249,53 @@ impl Engine {
         for (id, _) in core::mem::take(&mut self.remembered) {
             if !self.volumes.contains_key(&id) {
                 outputs.push(Output::Forget(id));
+            }
+        }
+        for id in core::mem::take(&mut self.absent) {
+            if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.is_absent) {
+                outputs.extend(volume.give_up_waiting(now).map(Output::Transition));
+                self.touched.insert(id);
+            }
+        }
+    }
+
+    /// Volumes that an earlier run had found, and that the first table does not show: they are missing. How they are
+    /// made nobody has said, so that nothing is done for them.
+    pub(super) fn miss_remembered(&mut self, now: Monotonic) {
+        let Some(table) = self.table.clone() else { return };
+        let lost: Vec<VolumeId> = self
+            .remembered
+            .values()
+            .filter(|memory| !self.volumes.contains_key(&memory.volume))
+            .filter(|memory| is_lost(&self.policy, &table, memory))
+            .map(|memory| memory.volume.clone())
+            .collect();
+        for id in lost {
+            let Some(memory) = self.remembered.remove(&id) else { continue };
+            let mut volume = Volume::new(id.clone(), memory.mountpoint.clone(), now);
+            volume.instruct(None, &self.policy.defaults);
+            volume.recall(memory, &self.policy.thresholds, now);
+            volume.is_absent = true;
+            volume.presence = Some(Presence::Missing);
+            self.volumes.insert(id.clone(), volume);
+            self.absent.insert(id.clone());
+            self.touched.insert(id);
+        }
+    }
+
+    /// After a change of settings: what would not be taken in any more is not missed.
+    pub(super) fn miss_no_more(&mut self) {
+        let Some(table) = self.table.clone() else { return };
+        for id in core::mem::take(&mut self.absent) {
+            let is_wanted = self
+                .volumes
+                .get(&id)
+                .filter(|volume| volume.is_absent)
+                .is_some_and(|volume| is_lost(&self.policy, &table, &volume.memory()));
+            if is_wanted {
+                self.absent.insert(id);
+            } else if self.volumes.get(&id).is_some_and(|volume| volume.is_absent) {
+                self.volumes.remove(&id);
             }
         }
     }
@@ -252,4 +310,16 @@ impl Engine {
         volume.stored = Some(mark);
         outputs.push(Output::Remember(Box::new(volume.memory())));
     }
+}
+
+/// Whether a mount was there that discovery takes in, and nothing of it is left at its place.
+fn is_lost(policy: &Policy, table: &MountTable, memory: &Memory) -> bool {
+    let Some(known) = memory.known.as_deref().filter(|_| !memory.named) else { return false };
+    let is_there = table
+        .stack_at(&memory.mountpoint)
+        .into_iter()
+        .any(|mount| is_mount_of(Some(&known.source), Some(&known.fstype), mount));
+    let is_named = policy.volumes.iter().any(|spec| spec.mountpoint == memory.mountpoint);
+    let is_trapped = Walks::new(table).is_trapped(&memory.mountpoint);
+    !is_there && !is_named && !is_trapped && would_be_chosen(policy, table, &memory.mountpoint, known)
 }

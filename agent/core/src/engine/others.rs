@@ -64,20 +64,7 @@ impl Volume {
 
     /// An entry of the history about a volume whose state is the same before and after.
     pub(super) fn tell(&mut self, message: String, now: Monotonic) -> Transition {
-        let state = self.condition.state;
-        let transition = Transition {
-            volume: self.id.clone(),
-            from: state,
-            to: state,
-            reason: self.condition.reason,
-            at: now,
-            evidence_at: None,
-            message,
-            incident: None,
-            by: None,
-        };
-        self.keep(transition.clone());
-        transition
+        self.told(None, None, message, now)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output};
 use crate::fstype::{FsClass, is_same_type};
 use crate::health::Event;
+use crate::health::loss::Actor;
 use crate::health::rules::Test;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
@@ -37,6 +38,12 @@ pub(super) const OWN_CHANGE: Duration = Duration::from_secs(2);
 /// the table then: it may see the turn only with its next reading.
 const CAUSE: Duration = Duration::from_secs(30);
 
+/// File systems whose fsid is made from their UUID; elsewhere it is made from the device number, which another mount
+/// may not have.
+///
+/// kernel: `ext4_statfs`, fs/ext4/super.c; `btrfs_statfs`, fs/btrfs/super.c; since 5.x unchanged.
+const FSID_OUTLIVES_MOUNT: [&str; 4] = ["ext2", "ext3", "ext4", "btrfs"];
+
 /// A plan that is being carried out.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
@@ -45,6 +52,8 @@ pub(super) struct Running {
     pub(super) server: Option<Vec<u8>>,
     /// What it settles; `None` for a repair.
     pub(super) settles: Option<Settled>,
+    /// Who ordered it; `None` for what the agent decided.
+    pub(super) by: Option<Actor>,
     /// From now on it may be the plan itself that changes the place.
     pub(super) shows: bool,
     /// It was told to stop.
@@ -221,12 +230,10 @@ impl Volume {
     /// What the operator configured, else what was learnt where it outlives a mount.
     fn identity(&self) -> Identity {
         let Some(spec) = &self.spec else { return Identity::default() };
-        // Made from the UUID on these; elsewhere from the device number, which another mount may not have.
-        //
-        // kernel: `ext4_statfs`, fs/ext4/super.c; `btrfs_statfs`, fs/btrfs/super.c; since 5.x unchanged.
-        let outlives_mount = self
-            .own_mount()
-            .is_some_and(|shown| matches!(shown.fstype.as_str(), "ext2" | "ext3" | "ext4" | "btrfs"));
+        let shown = self.own_mount().map(|shown| shown.fstype.as_str());
+        // What is not there was seen before, perhaps in an earlier run.
+        let fstype = shown.or(self.known.as_deref().map(|known| known.fstype.as_str()));
+        let outlives_mount = fstype.is_some_and(|fstype| FSID_OUTLIVES_MOUNT.contains(&fstype));
         if spec.identity == Identity::default() && outlives_mount {
             return Identity { uuid: None, fsid: self.fsid.clone() };
         }
@@ -241,6 +248,7 @@ impl Volume {
         let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
         let has_restarted = plan.actions.iter().take(report.steps.len()).any(restarts);
         self.unit_was_tried = !report.outcome.is_success() && (self.unit_was_tried || has_restarted);
+        self.ordered = false;
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
         if !report.outcome.is_success() {
@@ -249,8 +257,10 @@ impl Volume {
         }
         self.last_outcome = None;
         self.evidence.forget_looks(now);
-        let shows_old = self.own_mount().map(|shown| shown.superblock) == plan.old;
-        self.hold_until = shows_old.then_some(now + TABLE_PATIENCE);
+        // The table may still show the old mount, or the time between the two.
+        let shown = self.own_mount().map(|shown| shown.superblock);
+        let shows_new = shown.is_some() && shown != plan.old;
+        self.hold_until = (!shows_new).then_some(now + TABLE_PATIENCE);
         None
     }
 }
@@ -261,9 +271,13 @@ impl Engine {
         self.wanting.remove(id);
         self.contacts.leave(id, self.policy.node);
         self.miss_lost(id, now, outputs);
+        let is_paused = self.is_paused(id);
         let Some(volume) = self.volumes.get_mut(id) else { return };
         if !volume.condition.state.is_sick() && !volume.asking.is_at_rest() {
             volume.asking.forget();
+        }
+        if is_paused && volume.watch.mode == Mode::Act {
+            return self.hold(id, None, now, outputs);
         }
         let mut held = volume.held_for_a_time(now);
         match volume.wants_repair(now) {
@@ -300,36 +314,51 @@ impl Engine {
     /// of the volume is out that would hold the old mount, and none before what a dead run left is settled.
     fn is_repair_blocked(&self, id: &VolumeId) -> bool {
         let Some(volume) = self.volumes.get(id) else { return true };
+        let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
+        is_looking || self.plan_in_the_way(volume).is_some() || self.settling.concerns(id, &volume.mountpoint)
+    }
+
+    /// A running plan that none for this volume may run beside.
+    pub(super) fn plan_in_the_way(&self, volume: &Volume) -> Option<PlanId> {
         let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
         let server = volume.server();
-        let conflicts = |running: &Running| {
-            running.plan.volume == *id
+        let conflicts = |running: &&Running| {
+            running.plan.volume == volume.id
                 || running.plan.mountpoint == volume.mountpoint
                 || (superblock.is_some() && running.superblock == superblock)
                 || (server.is_some() && running.server == server)
         };
-        let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
-        self.running.len() >= self.policy.thresholds.plans_at_once
-            || self.running.values().any(conflicts)
-            || is_looking
-            || self.settling.concerns(id, &volume.mountpoint)
+        let is_full = self.running.len() >= self.policy.thresholds.plans_at_once;
+        let any = self.running.values().next().filter(|_| is_full);
+        self.running.values().find(conflicts).or(any).map(|running| running.plan.id)
     }
 
     fn start_repair(&mut self, id: &VolumeId, reason: Reason, now: Monotonic, outputs: &mut Vec<Output>) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
         let stage_root = &self.policy.stage_root;
         let Some(plan) = volume.make_plan((self.next_plan, reason), &self.below, stage_root) else { return };
-        self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
-        volume.plan = Some(plan.id);
         volume.budget_for(reason).start(now);
         volume.asking.used();
-        let message = format!("plan {} is running, because: {}", plan.id, volume.condition.message);
-        outputs.extend(volume.apply(Event::PlanStarted, message, now).map(Output::Transition));
+        self.begin_plan(plan, None, now, outputs);
+    }
+
+    /// Hands a plan for one volume out.
+    pub(super) fn begin_plan(
+        &mut self,
+        plan: Plan,
+        by: Option<Actor>,
+        now: Monotonic,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Some(volume) = self.volumes.get_mut(&plan.volume) else { return };
+        self.next_plan = PlanId(self.next_plan.0.max(plan.id.0).saturating_add(1));
+        outputs.extend(volume.plan_started(plan.id, now).map(Output::Transition));
         let running = Running {
             plan: plan.clone(),
             superblock: volume.shown.as_ref().map(|shown| shown.superblock),
             server: volume.server(),
             settles: None,
+            by,
             shows: !plan.begins_aside(),
             is_stopped: false,
         };
@@ -348,11 +377,14 @@ impl Engine {
         self.touched.append(&mut self.wanting);
         self.dead_changed = true;
         self.settling_due = true;
-        let Some(settled) = running.settles else {
+        let Some(settled) = running.settles.clone() else {
             if let Some(volume) = self.volumes.get_mut(&id).filter(|_| running.shows) {
                 volume.own_until = Some(now + OWN_CHANGE);
             }
-            self.repair_finished((report, &running.plan), now, outputs);
+            self.repair_finished((report, &running), now, outputs);
+            if let Some(by) = running.by {
+                self.remount_finished((&id, report.id), (by, &outcome_text(&report.outcome)), now, outputs);
+            }
             // What it waits for may have come while it ran.
             if let (Some(table), Some(volume)) = (&self.table, self.volumes.get_mut(&id))
                 && volume.notice_source(table)
@@ -372,17 +404,20 @@ impl Engine {
 
     fn repair_finished(
         &mut self,
-        (report, plan): (&PlanReport, &Plan),
+        (report, running): (&PlanReport, &Running),
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
-        let (id, thresholds) = (&plan.volume, &self.policy.thresholds);
+        let (plan, thresholds) = (&running.plan, &self.policy.thresholds);
+        let id = &plan.volume;
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
             return;
         };
-        let flaps = volume.flaps(thresholds, now);
-        let reason = plan.reason.unwrap_or(Reason::Missing);
-        volume.budget_for(reason).end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
+        // What a person orders is no attempt of the agent's.
+        if running.by.is_none() {
+            let pace = Pace { volume: id, flaps: volume.flaps(thresholds, now), thresholds };
+            volume.budget_for(plan.reason.unwrap_or(Reason::Missing)).end(now, &report.outcome, &pace);
+        }
         if report.outcome == Outcome::Refused(Refusal::TableChanged) {
             volume.others_until = Some(now + thresholds.others_first);
         }

@@ -14,6 +14,7 @@ impl Engine {
     /// One volume, as it is shown.
     pub(super) fn status(&self, volume: &Volume) -> VolumeStatus {
         let (shown, spec) = (volume.shown.as_ref(), volume.spec.as_ref());
+        let pause = self.pauses.of(&volume.id).map(|(pause, is_node)| (pause.clone(), is_node));
         VolumeStatus {
             id: volume.id.clone(),
             expected: spec.is_some(),
@@ -48,10 +49,12 @@ impl Engine {
             plan: volume.plan.and_then(|id| self.running.get(&id)).map(|running| running.plan.clone()),
             due_plan: volume.due_plan.clone(),
             last_repair: volume.last_repair.clone(),
-            next_attempt: next_attempt(volume, self.now),
+            next_attempt: next_attempt(volume, self.now).filter(|_| pause.is_none()),
             held_up: volume.held_up.clone(),
             hook: spec.and_then(|spec| spec.repair.hook.as_ref()).map(name_of),
             asked: volume.asking.last().cloned(),
+            pause,
+            not_repaired: volume.may_be_remounted().err(),
             history: volume.history.clone(),
         }
     }

@@ -135,6 +135,10 @@ impl Engine {
         if self.running.len() >= self.policy.thresholds.plans_at_once || self.running.values().any(is_taken) {
             return;
         }
+        // A person may be at work at the mount point. The private place is nobody else's.
+        if actions.contains(&Action::DetachTop) && self.pauses.of(&place.volume).is_some() {
+            return;
+        }
         remain.attempts = remain.attempts.saturating_add(1);
         let plan = settling(self.next_plan, place, actions);
         self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
@@ -148,6 +152,7 @@ impl Engine {
             superblock: plan.old,
             server: None,
             settles: Some(what),
+            by: None,
             shows: true,
             is_stopped: false,
         };

@@ -55,6 +55,7 @@ impl Engine {
         }
         self.touched.extend(self.volumes.keys().cloned());
         (self.track_changed, self.dead_changed) = (true, true);
+        self.miss_no_more();
         self.sync(now, outputs);
         // The table is the one it was: what vanished now is not wanted any more.
         self.volumes.retain(|_, volume| volume.gone_since != Some(now));
@@ -68,6 +69,7 @@ impl Engine {
     /// Takes a new table. Most changes on a busy node are mounts of containers, which concern no volume: those
     /// cost the comparison and no more.
     pub(super) fn take_table(&mut self, table: MountTable, now: Monotonic, outputs: &mut Vec<Output>) {
+        let is_first = self.table.is_none();
         let is_relevant = match &self.table {
             Some(old) => changed(old, &table).into_iter().any(|mount| self.concerns(mount)),
             None => true,
@@ -79,6 +81,9 @@ impl Engine {
         self.settling_due = true;
         if is_relevant {
             self.sync(now, outputs);
+        }
+        if is_first {
+            self.miss_remembered(now);
         }
     }
 
@@ -94,7 +99,7 @@ impl Engine {
     }
 
     /// Brings the volumes in line with the policy and the table.
-    fn sync(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
+    pub(super) fn sync(&mut self, now: Monotonic, outputs: &mut Vec<Output>) {
         let Some(table) = self.table.clone() else { return };
         let watched: BTreeMap<BytePath, MountId> = self
             .volumes
@@ -130,7 +135,7 @@ impl Engine {
             if volume.notice_source(&table) {
                 self.touched.insert(volume.id.clone());
             }
-            if volume.spec.is_some() || present.contains(&volume.id) {
+            if volume.spec.is_some() || volume.is_absent || present.contains(&volume.id) {
                 continue;
             }
             let trap = walks.is_trapped(&volume.mountpoint);

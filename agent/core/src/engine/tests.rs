@@ -3,6 +3,7 @@
 mod asks;
 mod below;
 mod consumers;
+mod controls;
 mod errors;
 mod incidents;
 mod looks;

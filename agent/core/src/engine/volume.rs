@@ -1,7 +1,7 @@
 //! One volume as the engine knows it: its place, its evidence, its state, and what has been done for it.
 
 use alloc::collections::BTreeMap;
-use alloc::{string::String, vec::Vec};
+use alloc::{string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::discovery::{Presence, Sighting};
@@ -18,7 +18,7 @@ use crate::health::Event;
 use crate::health::evidence::Evidence;
 use crate::health::rules::Judgement;
 use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
-use crate::memory::MountMemory;
+use crate::memory::{Known, MountMemory};
 use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
@@ -120,6 +120,14 @@ pub(super) struct Volume {
     pub(super) automount: Option<Automount>,
     pub(super) root_inode: Option<u64>,
     pub(super) fsid: Option<String>,
+    /// It was learnt by an earlier run: the first look replaces it.
+    pub(super) is_fsid_recalled: bool,
+    /// What is mounted there, or was when it was seen last.
+    pub(super) known: Option<Arc<Known>>,
+    /// An earlier run had found it, and nothing is there now.
+    pub(super) is_absent: bool,
+    /// A person ordered the plan that is running.
+    pub(super) ordered: bool,
     pub(super) evidence: Evidence,
     pub(super) judgement: Judgement,
     /// The last rule that called it sick was about its place in the table.
@@ -205,6 +213,10 @@ impl Volume {
             automount: None,
             root_inode: None,
             fsid: None,
+            is_fsid_recalled: false,
+            known: None,
+            is_absent: false,
+            ordered: false,
             evidence: Evidence::default(),
             judgement: Judgement::UNKNOWN,
             is_sick_by_place: false,
@@ -294,6 +306,7 @@ impl Volume {
         self.presence = Some(sighting.presence);
         self.depth = sighting.depth;
         self.gone_since = None;
+        self.is_absent = false;
         let mut seen = Seen { changed: was != (self.presence, self.depth), transition: None };
         self.automount = sighting.automount;
         self.healer = self.other_healer(sighting.mount);
@@ -313,6 +326,7 @@ impl Volume {
             }
             return seen;
         };
+        self.know(mount);
         if let Some(shown) = self.shown.as_mut().filter(|shown| shown.is(mount)) {
             shown.unique = mount.unique.or(shown.unique);
             // It can be renamed.
@@ -328,6 +342,23 @@ impl Volume {
         }
         seen.changed |= self.evidence.see_table(mount, self.spec.as_ref(), now);
         seen
+    }
+
+    /// Notes what is mounted, for the time after it.
+    fn know(&mut self, mount: &Mount) {
+        let is_own = self.presence != Some(Presence::WrongMount);
+        if is_own && !self.known.as_ref().is_some_and(|known| known.is(mount)) {
+            self.known = Some(Arc::new(Known::of(mount)));
+        }
+    }
+
+    /// Nobody has mounted again what an earlier run had found.
+    pub(super) fn give_up_waiting(&mut self, now: Monotonic) -> Option<Transition> {
+        self.is_absent = false;
+        self.presence = None;
+        self.known = None;
+        self.gone_since = Some(now);
+        self.apply(Event::Unwatched, String::from("it has not been mounted again, and is forgotten"), now)
     }
 
     fn replace(
@@ -404,6 +435,10 @@ impl Volume {
             self.further.clear();
         }
         self.presence = presence;
+        if !is_idle {
+            // It was seen to be unmounted: after a restart nobody misses it.
+            self.known = None;
+        }
         self.gone_since = self.gone_since.or(Some(now));
         changed
     }

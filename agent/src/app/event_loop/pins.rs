@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::engine::Input;
+use agent_core::id::VolumeId;
 use tracing::{info, warn};
 
 use super::EventLoop;
@@ -36,18 +37,36 @@ impl EventLoop {
 
     /// Writes what is pinned, beside the loop, and then answers.
     pub(super) fn keep_pins(&self, waiting: Option<(Done, SentinelAnswer)>) {
+        let writing = self.write_pins();
+        tokio::spawn(async move {
+            let kept = writing.await;
+            if let Some((done, answer)) = waiting {
+                // Who stopped waiting needs no answer.
+                let _ = done.send(Ok(SentinelAnswer { kept, ..answer }));
+            }
+        });
+    }
+
+    /// The sentinel that was pinned for a volume does not count any more. The future says whether that is on disk; there
+    /// is none where nothing was pinned.
+    pub(super) fn unpin(&mut self, volume: &VolumeId) -> Option<impl Future<Output = bool> + use<>> {
+        let was_pinned = self.plantings.unpin(volume);
+        if was_pinned {
+            self.feed(Input::Pins(self.plantings.sentinels()));
+        }
+        was_pinned.then(|| self.write_pins())
+    }
+
+    fn write_pins(&self) -> impl Future<Output = bool> + use<> {
         let writing = self.pin_file.write(self.plantings.pins().clone());
         let store = Arc::clone(&self.store);
-        tokio::spawn(async move {
+        async move {
             let written = writing.await;
             if let Err(error) = &written {
                 store.count_failure();
                 warn!(error = %chain(error), "Pinned sentinels could not be written, continuing from memory");
             }
-            if let Some((done, answer)) = waiting {
-                // Who stopped waiting needs no answer.
-                let _ = done.send(Ok(SentinelAnswer { kept: written.is_ok(), ..answer }));
-            }
-        });
+            written.is_ok()
+        }
     }
 }

@@ -1,23 +1,24 @@
-//! Plans that are carried out beside the loop, and what is asked before them.
+//! Plans: what is asked before one, the intent on disk before it acts, the outcome after; and what is lost between is
+//! settled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::engine::Input;
+use agent_core::engine::{Input, Transition};
 use agent_core::id::PlanId;
 use agent_core::observation::{PlanReport, Unfinished};
 use agent_core::remediation::asking::Question;
 use agent_core::remediation::{Outcome, Plan};
+use agent_core::verdict::{Advice, HealthState};
+use agent_core::volume::Mode;
 use tokio::task::{Id, JoinError};
-use tracing::warn;
 
-use super::EventLoop;
-use crate::error_chain::chain;
+use super::{EventLoop, told};
 use crate::export::events;
+use crate::export::metrics::Suppression;
 use crate::export::view::QuestionView;
 use crate::remediation::Control;
-use crate::store::StoreError;
 
 impl EventLoop {
     pub(super) fn execute(&mut self, plan: Plan) {
@@ -77,11 +78,17 @@ impl EventLoop {
             stop.stop();
         }
     }
-}
 
-/// Says that a write failed. The store has counted it.
-pub(super) fn told(written: Result<(), StoreError>) {
-    if let Err(error) = written {
-        warn!(error = %chain(&error), "The journal could not be written, continuing from memory");
+    /// What a repair that is due waits for: the end of a pause, or because the volume falls again and again.
+    pub(super) fn held_back_by(&self, transition: &Transition) -> Option<Suppression> {
+        let is_fall = transition.to == HealthState::Degraded && !transition.from.is_sick();
+        let volume = self.engine.volume(&transition.volume).filter(|volume| volume.mode == Mode::Act)?;
+        let flaps = volume.next_attempt.is_some() && volume.condition.advice.contains(&Advice::Flapping);
+        let cause = if volume.pause.is_some() {
+            Some(Suppression::Paused)
+        } else {
+            flaps.then_some(Suppression::Flapping)
+        };
+        cause.filter(|_| is_fall)
     }
 }

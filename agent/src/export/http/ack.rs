@@ -75,16 +75,17 @@ const fn sentence(acknowledged: bool, kept: bool) -> &'static str {
 }
 
 /// Who it is, if they may.
-fn actor(peer: Peer, own: u32) -> Result<Actor, String> {
+pub(super) fn actor(peer: Peer, own: u32) -> Result<Actor, String> {
     match peer {
         Peer::Remote => {
-            Err("changes are made through the agent's unix socket, by mountie ack on the node".to_owned())
+            Err("changes are made through the agent's unix socket, by the commands of mountie on the node"
+                .to_owned())
         }
         Peer::Local { uid, pid } if peer.may_change(own) => {
             Ok(Actor { uid, pid, comm: peer::name_of_process(pid) })
         }
         Peer::Local { uid, .. } => Err(format!(
-            "acknowledging is for root and for the agent's own user (uid {own}), and uid {uid} asked; try again as root"
+            "this is for root and for the agent's own user (uid {own}), and uid {uid} asked; try again as root"
         )),
     }
 }

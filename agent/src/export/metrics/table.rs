@@ -252,7 +252,7 @@ pub const TABLE: &[Row] = &[
         "mountie_remediation_suppressed_total",
         STABLE_COUNTER,
         &["cause"],
-        "Repairs that were due and not begun: mode dry-run, or waiting because the volume flaps, the hook puts it off, somebody else heals it, or its server cannot be reached.",
+        "Repairs that were due and not begun: mode dry-run, paused by a person, or waiting because the volume flaps, the hook puts it off, somebody else heals it, or its server cannot be reached.",
     ),
     row(
         Family::RemediationTotal,

@@ -3,6 +3,7 @@
 use agent_core::engine::Transition;
 use agent_core::health::loss::Actor;
 use agent_core::incident::Incident;
+use agent_core::order::Deed;
 use agent_core::secret::hide;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ pub struct EventList {
 /// One event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct EventView {
-    /// `transition`, `acknowledgement`, `incident_began` or `incident_ended`.
+    /// `transition`, `acknowledgement`, `pause`, `resume`, `remount`, `forget`, `incident_began` or `incident_ended`.
     pub kind: String,
     /// When.
     pub at: Timestamp,
@@ -82,7 +83,10 @@ pub struct TransitionView {
     pub reason: Option<String>,
     /// One sentence for people.
     pub message: String,
-    /// The person who acknowledged it.
+    /// What a person did; absent for a change of condition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deed: Option<String>,
+    /// The person who did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<ActorView>,
     /// The incident that the volume was part of.
@@ -106,6 +110,7 @@ impl TransitionView {
             to: transition.to.label().to_owned(),
             reason: label(transition.reason),
             message: hide(&transition.message),
+            deed: transition.deed.map(|deed| deed.label().to_owned()),
             by: transition.by.as_ref().map(ActorView::new),
             incident: transition.incident.map(|incident| incident.0),
         }
@@ -115,7 +120,7 @@ impl TransitionView {
 impl EventView {
     fn of_transition(transition: &Transition, clock: WallClock) -> Self {
         let view = TransitionView::new(transition, clock);
-        let kind = if view.by.is_some() { "acknowledgement" } else { "transition" };
+        let kind = transition.deed.map_or("transition", Deed::label);
         Self {
             kind: kind.to_owned(),
             at: view.at,
@@ -162,7 +167,8 @@ impl EventList {
         let transitions = histories.map(|transition| EventView::of_transition(transition, clock));
         let incidents =
             snapshot.incidents.iter().flat_map(|incident| EventView::of_incident(incident, clock));
-        let mut events: Vec<_> = transitions.chain(incidents).collect();
+        let deeds = snapshot.deeds.iter().map(|deed| EventView::of_deed(deed, clock));
+        let mut events: Vec<_> = transitions.chain(incidents).chain(deeds).collect();
         events.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.volume.cmp(&b.volume)));
         Self { at: snapshot.timestamp(), events }
     }

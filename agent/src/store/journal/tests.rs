@@ -40,7 +40,7 @@ fn plans(replay: &Replay) -> Vec<u64> {
 }
 
 fn open(dir: &Path) -> (Journal, Replay) {
-    let (journal, replay, defects) = Journal::open(dir);
+    let (journal, replay, defects) = Journal::open(&Disk::default(), dir);
     assert!(defects.is_empty(), "{defects:?}");
     (journal, replay)
 }
@@ -84,7 +84,7 @@ fn a_cut_off_tail_costs_one_line_at_every_length() {
     for cut in 1..whole[1].len() {
         fs::write(&path, format!("{}{}", whole[0], &whole[1][..cut])).expect("write");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
-        let (_, replay, defects) = Journal::open(dir.path());
+        let (_, replay, defects) = Journal::open(&Disk::default(), dir.path());
         // Without only its newline the line is whole.
         let complete = cut + 1 == whole[1].len();
         assert_eq!(plans(&replay), if complete { vec![1, 2] } else { vec![1] }, "cut at {cut}");
@@ -102,7 +102,7 @@ fn a_damaged_line_is_set_aside_and_the_others_survive() {
         fs::write(&path, format!("{}{damage}\n{}", render_line(&intent(4)), render_line(&intent(5))))
             .expect("write");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
-        let (_, replay, defects) = Journal::open(dir.path());
+        let (_, replay, defects) = Journal::open(&Disk::default(), dir.path());
         assert_eq!(plans(&replay), [4, 5], "{damage:?}");
         assert_eq!(defects.len(), usize::from(!damage.is_empty()), "{damage:?}: {defects:?}");
         if let Some(StoreError::BadLines { kept, .. }) = defects.first() {
@@ -118,7 +118,7 @@ fn a_second_agent_does_not_get_the_state_of_the_first() {
     let dir = state_dir();
     let (mut first, _) = open(dir.path());
     first.append(&intent(1)).expect("append");
-    let (mut second, replay, defects) = Journal::open(dir.path());
+    let (mut second, replay, defects) = Journal::open(&Disk::default(), dir.path());
     assert!(matches!(&defects[..], [StoreError::Held { .. }]), "{defects:?}");
     assert!(plans(&replay).is_empty() && second.append(&intent(9)).is_err());
     first.append(&outcome(1)).expect("the first goes on");
@@ -134,7 +134,7 @@ fn a_newer_version_is_left_alone() {
     let text = format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
     fs::write(&path, &text).expect("write");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
-    let (mut journal, _, defects) = Journal::open(dir.path());
+    let (mut journal, _, defects) = Journal::open(&Disk::default(), dir.path());
     assert!(
         matches!(&defects[..], [StoreError::Future { version, .. }] if version == "mountie/v9"),
         "{defects:?}"
@@ -149,7 +149,7 @@ fn a_file_that_others_can_write_is_refused() {
     let path = dir.path().join(FILE);
     fs::write(&path, render_line(&intent(1))).expect("write");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("mode");
-    let (_, replay, defects) = Journal::open(dir.path());
+    let (_, replay, defects) = Journal::open(&Disk::default(), dir.path());
     assert!(plans(&replay).is_empty());
     assert!(matches!(&defects[..], [StoreError::Unsafe { mode: 0o666, .. }]), "{defects:?}");
 }
@@ -159,7 +159,7 @@ fn without_a_directory_the_journal_lives_in_memory() {
     let dir = state_dir();
     let file = dir.path().join("file");
     fs::write(&file, "").expect("write");
-    let (mut journal, replay, defects) = Journal::open(&file.join("state"));
+    let (mut journal, replay, defects) = Journal::open(&Disk::default(), &file.join("state"));
     assert_eq!(replay.next_plan, PlanId(1));
     assert!(!defects.is_empty());
     assert!(journal.append(&intent(1)).is_err());
@@ -171,7 +171,7 @@ fn a_journal_that_comes_back_holds_what_was_missed() {
     let dir = state_dir();
     let state = dir.path().join("state");
     fs::write(&state, "in the way").expect("write");
-    let (mut journal, ..) = Journal::open(&state);
+    let (mut journal, ..) = Journal::open(&Disk::default(), &state);
     assert!(journal.append(&intent(1)).is_err());
     fs::remove_file(&state).expect("remove");
     fs::create_dir(&state).expect("create");
@@ -207,7 +207,7 @@ fn a_journal_that_cannot_be_read_is_kept_and_its_ids_are_not_used_again() {
     let elsewhere = dir.path().join("elsewhere");
     fs::write(&elsewhere, render_line(&intent(7))).expect("write");
     std::os::unix::fs::symlink(&elsewhere, &path).expect("link");
-    let (mut journal, replay, defects) = Journal::open(dir.path());
+    let (mut journal, replay, defects) = Journal::open(&Disk::default(), dir.path());
     assert!(matches!(&defects[..], [StoreError::Io { operation: "read", .. }]), "{defects:?}");
     assert!(replay.next_plan > PlanId(1_000_000_000), "{:?}", replay.next_plan);
     journal.append(&intent(replay.next_plan.0)).expect("append");
@@ -227,7 +227,7 @@ fn a_damaged_journal_is_still_there_when_no_new_one_can_be_written() {
     // The new file cannot be made where a directory is in its way.
     fs::create_dir(path.with_extension("new")).expect("directory");
     for _ in 0..2 {
-        let (_, replay, defects) = Journal::open(dir.path());
+        let (_, replay, defects) = Journal::open(&Disk::default(), dir.path());
         assert_eq!(plans(&replay), [4], "{defects:?}");
         assert_eq!(defects.len(), 2, "{defects:?}");
     }
@@ -262,7 +262,7 @@ fn after_a_failed_write_the_next_one_writes_all_that_is_open() {
     let (mut journal, _) = open(dir.path());
     journal.append(&intent(1)).expect("append");
     // A disk that takes nothing any more.
-    journal.file = Some(OpenOptions::new().write(true).open("/dev/full").expect("open"));
+    journal.file = Some(OpenOptions::new().write(true).open("/dev/full").expect("open").into());
     let refused = journal.append(&intent(2));
     assert!(matches!(&refused, Err(StoreError::Io { operation: "append to", .. })), "{refused:?}");
     assert!(!fs::read_to_string(&path).expect("read").contains("\"plan\":2"));
@@ -275,7 +275,7 @@ fn after_a_failed_write_the_next_one_writes_all_that_is_open() {
 fn a_directory_that_others_can_write_is_refused() {
     let dir = state_dir();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("mode");
-    let (mut journal, _, defects) = Journal::open(dir.path());
+    let (mut journal, _, defects) = Journal::open(&Disk::default(), dir.path());
     assert!(matches!(&defects[..], [StoreError::Unsafe { mode: 0o777, .. }]), "{defects:?}");
     assert!(matches!(journal.append(&intent(1)), Err(StoreError::Gone)));
     assert!(fs::symlink_metadata(dir.path().join(FILE)).is_err());

@@ -7,7 +7,7 @@ use super::*;
 
 /// As an agent whose directory it is.
 fn read(dir: &Path) -> Pinned {
-    super::read(dir, Arc::new(OnceLock::from(true)))
+    super::read(&Disk::default(), dir, Arc::new(OnceLock::from(true)))
 }
 
 fn pin(path: &str, content: Option<&[u8]>, source: Option<&[u8]>) -> Pin {
@@ -119,7 +119,10 @@ fn nothing_is_written_through_a_link_or_beside_another_agent() {
     assert!(matches!(read(dir.path()).file.replace(1, &some()), Err(StoreError::Io { .. })));
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     for (is_ours, is_held) in [(OnceLock::from(false), true), (OnceLock::new(), false)] {
-        let refused = super::read(dir.path(), Arc::new(is_ours)).file.replace(1, &some()).unwrap_err();
+        let refused = super::read(&Disk::default(), dir.path(), Arc::new(is_ours))
+            .file
+            .replace(1, &some())
+            .unwrap_err();
         assert_eq!(matches!(refused, StoreError::Held { .. }), is_held, "{refused}");
     }
     assert!(fs::symlink_metadata(dir.path().join(FILE)).is_err());

@@ -6,10 +6,11 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId};
-use agent_core::memory::{LeftMemory, MountMemory, Trouble};
+use agent_core::memory::{Known, LeftMemory, MountMemory, Trouble};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::time::Monotonic;
+use agent_core::topology::Options;
 use agent_core::verdict::{HealthState, Reason};
 
 use super::*;
@@ -22,6 +23,15 @@ fn memory(volume: &str) -> Memory {
     Memory {
         volume: VolumeId::new(volume),
         mountpoint: BytePath::new(b"/mnt/caf\xe9".to_vec()),
+        named: true,
+        known: Some(std::sync::Arc::new(Known {
+            fstype: "nfs4".to_owned(),
+            source: b"filer:/caf\xe9".to_vec(),
+            root: "/".into(),
+            options: Options::parse(b"rw,relatime"),
+            super_options: Options::parse(b"rw,vers=4.2,hard"),
+        })),
+        fsid: Some("00000000000000aa".to_owned()),
         trouble: Some(Trouble {
             state: HealthState::Quarantined,
             reason: Reason::WritebackLost,
@@ -76,7 +86,7 @@ fn state_dir() -> tempfile::TempDir {
 }
 
 fn open(dir: &Path) -> (Shelf, Vec<Memory>) {
-    let (shelf, memories, defects) = Shelf::open(dir, false);
+    let (shelf, memories, defects) = Shelf::open(&Disk::default(), dir, false);
     assert!(defects.is_empty(), "{defects:?}");
     (shelf, memories)
 }
@@ -160,7 +170,7 @@ fn a_file_that_cannot_be_understood_is_set_aside_and_costs_one_volume() {
     for damage in ["", "{", "{\"apiVersion\":\"mountie/v1\"}", "\u{0}\u{1}", "[]"] {
         let dir = with(&["a", "b"]);
         edit(dir.path(), "a.json", |_| damage.to_owned());
-        let (mut shelf, memories, defects) = Shelf::open(dir.path(), false);
+        let (mut shelf, memories, defects) = Shelf::open(&Disk::default(), dir.path(), false);
         assert_eq!(memories, [memory("b")], "{damage}");
         assert!(matches!(defects.as_slice(), [StoreError::BadFile { .. }]), "{defects:?}");
         let kept = names(dir.path());
@@ -176,24 +186,48 @@ fn a_file_under_the_name_of_another_volume_is_not_believed() {
     let dir = with(&["a"]);
     let folder = dir.path().join(FOLDER);
     fs::rename(folder.join("a.json"), folder.join("b.json")).expect("rename");
-    let (_, memories, defects) = Shelf::open(dir.path(), false);
+    let (_, memories, defects) = Shelf::open(&Disk::default(), dir.path(), false);
     assert_eq!((memories.len(), defects.len()), (0, 1));
 }
 
 #[test]
 fn a_newer_version_is_left_alone() {
     let dir = with(&["a", "b"]);
-    edit(dir.path(), "a.json", |text| text.replace("mountie/v1", "mountie/v2"));
-    let (mut shelf, memories, defects) = Shelf::open(dir.path(), false);
+    edit(dir.path(), "a.json", |text| text.replace("mountie/v2", "mountie/v3"));
+    let (mut shelf, memories, defects) = Shelf::open(&Disk::default(), dir.path(), false);
     assert_eq!(memories, [memory("b")]);
-    assert!(matches!(defects.as_slice(), [StoreError::Future { version, .. }] if version == "mountie/v2"));
+    assert!(matches!(defects.as_slice(), [StoreError::Future { version, .. }] if version == "mountie/v3"));
     let refused = shelf.put(&VolumeId::new("a"), Some(&memory("a")));
     assert!(matches!(refused, Err(StoreError::LeftAlone { .. })), "{refused:?}");
     assert!(shelf.put(&VolumeId::new("a"), None).is_err());
     edit(dir.path(), "a.json", |text| {
-        assert!(text.contains("mountie/v2"));
+        assert!(text.contains("mountie/v3"));
         text
     });
+}
+
+#[test]
+fn a_file_of_an_old_version_is_read_and_written_as_one_of_this() {
+    let dir = with(&["a"]);
+    edit(dir.path(), "a.json", |text| {
+        let mut file: Value = serde_json::from_str(&text).expect("json");
+        let keys = file.as_object_mut().expect("object");
+        for key in ["owner", "mounted", "identity"] {
+            assert!(keys.remove(key).is_some(), "{key}");
+        }
+        keys.insert("apiVersion".to_owned(), "mountie/v1".into());
+        keys.insert("kind".to_owned(), "VolumeMemory".into());
+        keys.insert("odd".to_owned(), 7.into());
+        file.to_string()
+    });
+    let (mut shelf, memories) = open(dir.path());
+    let old = Memory { named: false, known: None, fsid: None, ..memory("a") };
+    assert_eq!(memories, std::slice::from_ref(&old));
+    shelf.put(&old.volume, Some(&memory("a"))).expect("put");
+    let text = fs::read_to_string(dir.path().join(FOLDER).join("a.json")).expect("read");
+    let value: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&value["apiVersion"], &value["odd"]), (&Value::from("mountie/v2"), &Value::from(7)));
+    assert_eq!(open(dir.path()).1, [memory("a")]);
 }
 
 #[test]
@@ -213,14 +247,14 @@ fn what_others_could_have_written_is_not_believed_and_not_written() {
     let dir = with(&["a", "b"]);
     let folder = dir.path().join(FOLDER);
     fs::set_permissions(folder.join("a.json"), fs::Permissions::from_mode(0o666)).expect("mode");
-    let (mut shelf, memories, defects) = Shelf::open(dir.path(), false);
+    let (mut shelf, memories, defects) = Shelf::open(&Disk::default(), dir.path(), false);
     assert_eq!(memories, [memory("b")]);
     assert!(matches!(defects.as_slice(), [StoreError::Unsafe { mode: 0o666, .. }]), "{defects:?}");
     assert!(defects[0].to_string().contains("chmod go-w"), "{}", defects[0]);
     assert!(shelf.put(&VolumeId::new("a"), Some(&memory("a"))).is_err());
 
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("mode");
-    let (mut shelf, memories, defects) = Shelf::open(dir.path(), false);
+    let (mut shelf, memories, defects) = Shelf::open(&Disk::default(), dir.path(), false);
     assert_eq!((memories.len(), defects.len()), (0, 1));
     assert!(shelf.put(&VolumeId::new("b"), Some(&memory("b"))).is_err());
 }
@@ -232,9 +266,9 @@ fn a_link_is_not_followed() {
     let path = dir.path().join(FOLDER).join("a.json");
     fs::rename(&path, &elsewhere).expect("rename");
     std::os::unix::fs::symlink(&elsewhere, &path).expect("link");
-    let (_, memories, defects) = Shelf::open(dir.path(), false);
+    let (_, memories, defects) = Shelf::open(&Disk::default(), dir.path(), false);
     assert_eq!((memories.len(), defects.len()), (0, 1), "{defects:?}");
-    assert!(fs::read_to_string(elsewhere).expect("read").contains("mountie/v1"));
+    assert!(fs::read_to_string(elsewhere).expect("read").contains("mountie/v2"));
 }
 
 #[test]
@@ -249,7 +283,7 @@ fn a_write_that_was_cut_off_leaves_the_old_file() {
 #[test]
 fn what_another_agent_holds_is_neither_read_nor_written() {
     let dir = with(&["a"]);
-    let (mut shelf, memories, defects) = Shelf::open(dir.path(), true);
+    let (mut shelf, memories, defects) = Shelf::open(&Disk::default(), dir.path(), true);
     assert!(memories.is_empty() && defects.is_empty());
     assert!(shelf.put(&VolumeId::new("a"), None).is_err());
     assert_eq!(open(dir.path()).1.len(), 1);

@@ -7,11 +7,15 @@ use std::path::Path;
 use agent_core::path::BytePath;
 
 use super::*;
+use crate::store::disk::Disk;
 
 fn memory(volume: &str, failed: u32) -> Memory {
     Memory {
         volume: VolumeId::new(volume),
         mountpoint: BytePath::from("/mnt/v"),
+        named: true,
+        known: None,
+        fsid: None,
         trouble: None,
         falls: Vec::new(),
         attempts: Vec::new(),
@@ -28,12 +32,12 @@ fn start(dir: &Path) -> (Writer, Arc<AtomicU64>) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).expect("mode");
     let failures = Arc::new(AtomicU64::new(0));
     let (writer, shelves) = Writer::new(Arc::clone(&failures));
-    shelves.send(Shelf::open(dir, false).0).expect("a writer");
+    shelves.send(Shelf::open(&Disk::default(), dir, false).0).expect("a writer");
     (writer, failures)
 }
 
 fn failed(dir: &Path) -> Vec<u32> {
-    Shelf::open(dir, false).1.iter().map(|memory| memory.failed).collect()
+    Shelf::open(&Disk::default(), dir, false).1.iter().map(|memory| memory.failed).collect()
 }
 
 #[tokio::test]

@@ -18,7 +18,9 @@ use crate::observation::{
     BlockedOn, BlockedTask, Census, KernelErrors, Op, PlanReport, ProbeOk, ProbeReport, ProbeResult,
     ProbeStep, Reach, ReachReport, Source, Task, Unfinished,
 };
+use crate::order::{Done, Order, Refused};
 use crate::path::BytePath;
+use crate::pause::Pauses;
 use crate::policy::Policy;
 use crate::remediation::asking::{Answer as HookAnswer, AnswerReport, Question};
 use crate::remediation::service::Service;
@@ -108,6 +110,9 @@ pub(in crate::engine) struct World {
     asking: BTreeSet<QuestionId>,
     /// What a store would hold.
     pub(in crate::engine) stored: BTreeMap<VolumeId, Memory>,
+    pub(in crate::engine) pauses: Pauses,
+    /// Volumes that somebody had mounted anew by hand.
+    ordered: BTreeSet<VolumeId>,
 }
 
 impl World {
@@ -141,6 +146,8 @@ impl World {
             trying: BTreeSet::new(),
             asking: BTreeSet::new(),
             stored: BTreeMap::new(),
+            pauses: Pauses::default(),
+            ordered: BTreeSet::new(),
         }
     }
 
@@ -177,6 +184,7 @@ impl World {
             Input::Answered(report) => {
                 self.asking.remove(&report.id);
             }
+            Input::Order { order: Order::Remount(id), .. } => drop(self.ordered.insert(id.clone())),
             _ => {}
         }
         let outputs = self.engine.handle(self.now, input);
@@ -192,6 +200,7 @@ impl World {
                     self.stored.insert(memory.volume.clone(), Memory::clone(memory));
                 }
                 Output::Forget(id) => drop(self.stored.remove(id)),
+                Output::Pauses(pauses) => self.pauses = pauses.clone(),
                 _ => {}
             }
             self.log.push((self.now, output));
@@ -255,7 +264,8 @@ impl World {
             assert!(plan.old.is_none() || other.old != plan.old, "two plans on one superblock");
         }
         let mode = self.policy.volumes.iter().find(|spec| spec.id == plan.volume).map(|spec| spec.watch.mode);
-        assert!(plan.reason.is_none() || mode == Some(Mode::Act), "a repair in mode {mode:?}");
+        let may_act = mode == Some(Mode::Act) || self.ordered.contains(&plan.volume);
+        assert!(plan.reason.is_none() || may_act, "a repair in mode {mode:?}");
         self.running.insert(plan.id, plan);
         assert!(self.running.len() <= self.policy.thresholds.plans_at_once);
     }
@@ -313,6 +323,7 @@ impl World {
         });
         let unfinished = unfinished.collect();
         self.feed(Input::Unfinished(unfinished));
+        self.feed(Input::Pauses(self.pauses.clone()));
         self.feed(Input::Remembered(self.stored.values().cloned().collect()));
     }
 
@@ -337,6 +348,17 @@ impl World {
         self.feed(Input::Acknowledge { volume: VolumeId::new(name), by });
         let answer = self.log.iter().rev().find_map(|(_, output)| match output {
             Output::Acknowledged { answer, .. } => Some(*answer),
+            _ => None,
+        });
+        answer.unwrap()
+    }
+
+    /// A person orders something.
+    pub(in crate::engine) fn order(&mut self, order: Order) -> Result<Done, Refused> {
+        let by = Actor { uid: 0, pid: 42, comm: "mountie".into() };
+        self.feed(Input::Order { order, by });
+        let answer = self.log.iter().rev().find_map(|(_, output)| match output {
+            Output::Ordered(answer) => Some(Result::clone(answer)),
             _ => None,
         });
         answer.unwrap()

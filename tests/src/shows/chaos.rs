@@ -1,0 +1,239 @@
+//! Repairs that are cut off at any moment: by a sudden end of the agent, of a helper, or of a FUSE daemon. After each
+//! round everything is as if nothing had happened.
+//!
+//! The volume is a real FUSE daemon (bindfs), which is killed at the beginning of each round, so that a repair begins.
+//! Then something is killed after a random time, sometimes twice. A round ends when the volume is well again, and is
+//! checked then. Prints the seed: a run with the same one throws the same dice, though no two runs go alike.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use integration_tests::harness::agent::{Agent, STAGE, Setup, Volume, is_in_state, run_binary};
+use integration_tests::harness::bench::Bench;
+use integration_tests::harness::bindfs::{self, Bindfs};
+use integration_tests::harness::json::part;
+use integration_tests::harness::mnt_ns::{mounts_below, only_mount_at, table};
+use integration_tests::harness::process::{descendants, send};
+use integration_tests::harness::wait::{now, patiently, pause, wait_for_some};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// A round that has not ended by then is a violation: what is left half-made is tried again every ten seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Kills come within this many milliseconds after the fault: a repair takes about as long.
+const WITHIN: u64 = 600;
+/// A run ends after so many violations: the next rounds would tell the same.
+const ENOUGH: usize = 5;
+const SENTINEL: &str = "chaos-7f3a";
+
+/// What is killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Victim {
+    Agent,
+    /// A child of the agent's, or a helper below it.
+    Helper,
+    /// The daemon that serves the volume, or is about to.
+    Daemon,
+}
+
+/// Random, by a seed.
+struct Dice(u64);
+
+impl Dice {
+    /// Xorshift; a seed of 0 would stay 0.
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+
+    fn victim(&mut self) -> Victim {
+        match self.roll(4) {
+            0 | 1 => Victim::Agent,
+            2 => Victim::Helper,
+            _ => Victim::Daemon,
+        }
+    }
+}
+
+/// How often each was hit.
+#[derive(Default)]
+struct Kills {
+    agents: usize,
+    helpers: usize,
+    daemons: usize,
+}
+
+struct Chaos<'a> {
+    bench: &'a Bench,
+    setup: Setup,
+    agent: Option<Agent>,
+    daemon: Bindfs,
+    source: PathBuf,
+    mountpoint: PathBuf,
+    /// Entries of the mount table while all is well.
+    mounts: usize,
+    dice: Dice,
+    kills: Kills,
+}
+
+pub(super) fn run(bench: &mut Bench) -> Result<()> {
+    let rounds = super::count(20);
+    let seed = std::env::var("SHOW_SEED").ok().and_then(|text| text.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| u64::from(now().subsec_nanos())).max(1);
+    println!("seed {seed}, {rounds} rounds");
+    let mut chaos = Chaos::begin(bench, seed)?;
+    let mut violations: Vec<String> = Vec::new();
+    let mut done = 0;
+    for round in 1..=rounds {
+        let checked = chaos.round(round);
+        done = round;
+        if let Err(violation) = checked {
+            println!("round {round}: {violation:#}");
+            violations.push(format!("round {round}: {violation:#}"));
+            if violations.len() >= ENOUGH {
+                break;
+            }
+        }
+        if round % 25 == 0 || round == rounds {
+            let Kills { agents, helpers, daemons } = chaos.kills;
+            let found = violations.len();
+            println!(
+                "round {round}: killed {agents} agents, {helpers} helpers, {daemons} daemons; {found} violations"
+            );
+        }
+    }
+    println!("rounds {done}, violations {}", violations.len());
+    ensure!(violations.is_empty(), "{}", violations.join("\n"));
+    Ok(())
+}
+
+/// How many mounts there are. The first repair mounts the stage on itself, so that it is private.
+fn mounts() -> Result<usize> {
+    Ok(table()?.iter().filter(|line| line.mountpoint != Path::new(STAGE)).count())
+}
+
+impl<'a> Chaos<'a> {
+    fn begin(bench: &'a Bench, seed: u64) -> Result<Self> {
+        let source = bench.make_directory("source")?;
+        fs::write(source.join(".mountie"), SENTINEL).context("cannot write the sentinel")?;
+        let mountpoint = bench.make_directory("volume")?;
+        let daemon = Bindfs::mount(&source, &mountpoint)?;
+        let volume = Volume::at("models", &mountpoint)
+            .set("source", &source.display().to_string())
+            .set("fstype", bindfs::FSTYPE)
+            .set("interval", "200ms")
+            .set("deadline", "2s")
+            .sentinel(SENTINEL)
+            .repaired_by_mount();
+        let body = format!(
+            "[kernel]\nfamily = \"off\"\n{}max_attempts = 1000\ntimeout = \"20s\"\n",
+            volume.to_toml()
+        );
+        let setup = Setup::new(bench, &body)?;
+        let agent = Agent::start_with(bench, &setup)?;
+        agent.wait_state("models", "healthy")?;
+        let (mounts, dice, kills) = (mounts()?, Dice(seed), Kills::default());
+        Ok(Self { bench, setup, agent: Some(agent), daemon, source, mountpoint, mounts, dice, kills })
+    }
+
+    fn round(&mut self, number: usize) -> Result<()> {
+        // Falls and attempts of the rounds before would make each repair wait longer.
+        let agent = self.agent.as_ref().context("no agent runs")?;
+        wait_for_some("what the last round left is forgotten", patiently(PATIENCE), || {
+            let forgotten = agent.command(&["state", "forget", "models"])?;
+            ensure!(forgotten.status.success(), "{}", String::from_utf8_lossy(&forgotten.stderr));
+            Ok(Some(()))
+        })?;
+        let token = format!("round {number}");
+        fs::write(self.source.join("token"), &token).context("cannot write the token")?;
+
+        for daemon in self.daemon.daemons() {
+            send(daemon, Signal::SIGKILL).ok();
+        }
+        for _ in 0..=self.dice.roll(2) {
+            pause(Duration::from_millis(self.dice.roll(WITHIN)));
+            self.kill_one()?;
+        }
+        if self.agent.is_none() {
+            self.agent =
+                Some(Agent::start_with(self.bench, &self.setup).context("the agent does not start")?);
+        }
+        wait_for_some("all is as before", patiently(PATIENCE), || self.is_whole(&token).map(Some))
+    }
+
+    fn kill_one(&mut self) -> Result<()> {
+        match self.dice.victim() {
+            Victim::Agent => {
+                if let Some(agent) = self.agent.take() {
+                    agent.kill()?;
+                    self.kills.agents += 1;
+                }
+            }
+            Victim::Helper => {
+                let below = self.agent.as_ref().map(|agent| descendants(agent.id())).unwrap_or_default();
+                let sides = u64::try_from(below.len()).unwrap_or(1);
+                if let Some(victim) = below.get(usize::try_from(self.dice.roll(sides.max(1)))?) {
+                    // It may have ended by itself.
+                    self.kills.helpers += usize::from(send(*victim, Signal::SIGKILL).is_ok());
+                }
+            }
+            Victim::Daemon => {
+                for daemon in self.daemon.daemons() {
+                    self.kills.daemons += usize::from(send(daemon, Signal::SIGKILL).is_ok());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What must hold after every round.
+    fn is_whole(&mut self, token: &str) -> Result<()> {
+        let agent = self.agent.as_mut().context("no agent runs")?;
+        agent.must_run()?;
+        let scrape = agent.scrape()?;
+        let is_well =
+            is_in_state(&scrape, "models", "healthy")? || is_in_state(&scrape, "models", "probation")?;
+        ensure!(is_well, "the volume is not well: {}", scrape.summary());
+        // Mounted once, and the right superblock: of that source, and alive. A dead one answers nothing; its number may
+        // be that of the new one, once two repairs have followed each other.
+        let mount = only_mount_at(&self.mountpoint)?;
+        ensure!(Path::new(&mount.source) == self.source, "another source: {mount:?}");
+        let read =
+            |name| fs::read_to_string(self.mountpoint.join(name)).context("the volume does not answer");
+        ensure!(read("token")? == token && read(".mountie")? == SENTINEL, "other content");
+        // Nothing is left.
+        let left = mounts_below(STAGE.as_ref())?;
+        ensure!(left.is_empty(), "mounts at the stage: {left:?}");
+        let names = fs::read_dir(STAGE).context("no stage")?.flatten().map(|entry| entry.file_name());
+        let names: Vec<_> = names.collect();
+        ensure!(names.is_empty(), "directories at the stage: {names:?}");
+        let daemons = self.daemon.daemons();
+        ensure!(daemons.len() == 1, "daemons: {daemons:?}");
+        let mounts = mounts()?;
+        ensure!(mounts == self.mounts, "{mounts} mounts, and {} before", self.mounts);
+        self.is_state_readable()
+    }
+
+    fn is_state_readable(&self) -> Result<()> {
+        let dir = self.setup.state_dir.display().to_string();
+        let output = run_binary(&["state", "export", "--state-dir", &dir])?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            bail!("the state is not readable: {text}{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let state: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+        for list in ["/problems", "/unfinished"] {
+            let entries = part(&state, list).as_array().with_context(|| format!("no {list}: {text}"))?;
+            ensure!(entries.is_empty(), "{list}: {entries:?}");
+        }
+        let is_bad = |path: PathBuf| path.to_string_lossy().contains(".bad-");
+        let folders = [self.setup.state_dir.clone(), self.setup.state_dir.join("volumes")];
+        let files = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+        ensure!(!files.map(|file| file.path()).any(is_bad), "a file was set aside");
+        Ok(())
+    }
+}
