@@ -10,6 +10,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 #[path = "swap/block.rs"]
 mod block;
+#[path = "swap/consumers.rs"]
+mod consumers;
+#[path = "swap/container.rs"]
+mod container;
 #[path = "swap/children.rs"]
 mod children;
 #[path = "swap/fuse.rs"]
@@ -31,6 +35,9 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == "act") {
         return agent::remediation::run_act().into();
     }
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "hammer") {
+        return container::hammer();
+    }
     let arguments = Arguments::from_args();
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: mounts need root");
@@ -40,6 +47,7 @@ fn main() -> ExitCode {
     let groups = [
         block::TESTS,
         children::TESTS,
+        consumers::TESTS,
         fuse::TESTS,
         methods::TESTS,
         propagation::TESTS,

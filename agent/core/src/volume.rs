@@ -126,6 +126,20 @@ pub struct Repair {
     pub environment_file: Option<BytePath>,
     /// Whether what lies below the mount is healed first: a hung FUSE connection, the unit of a daemon.
     pub heal_below: bool,
+    /// What of its consumers is repaired with it.
+    pub consumers: Reach,
+}
+
+/// Which other mounts of a volume's superblock are repaired with the volume: binds, and those of running containers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Reach {
+    /// None.
+    Nothing,
+    /// All but those that the kubelet made, which it looks after itself.
+    #[default]
+    Unowned,
+    /// All.
+    All,
 }
 
 impl Default for Repair {
@@ -136,6 +150,7 @@ impl Default for Repair {
             max_attempts: 5,
             environment_file: None,
             heal_below: true,
+            consumers: Reach::default(),
         }
     }
 }

@@ -26,6 +26,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Act(_) => return remediation::run_act(),
         Command::MarkFs(args) => return sensor::fanotify::run_mark_child(&args.arguments),
         Command::Census(args) => return sensor::census::run_census_child(args.parent),
+        Command::Consumers(args) => return sensor::consumers::run_consumers_child(args.parent),
         _ => cli,
     };
     let sources = cli.sources(Environment::of_process());
@@ -55,9 +56,12 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
         Command::CheckConfig(_) => check_config(&sources, console),
-        Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) | Command::Census(_) => {
-            agent(sources, console)
-        }
+        Command::Run(_)
+        | Command::Worker(_)
+        | Command::Act(_)
+        | Command::MarkFs(_)
+        | Command::Census(_)
+        | Command::Consumers(_) => agent(sources, console),
     }
 }
 

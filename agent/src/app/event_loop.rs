@@ -3,7 +3,7 @@
 //! Fair: of the sides that have something to say, each is as likely to be heard as the others, so that a storm on
 //! one of them (errors by the thousand) keeps neither the end of a plan nor a signal waiting.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -298,6 +298,7 @@ impl EventLoop {
                 }
                 self.feed(Input::Census(census));
             }
+            SensorEvent::Consumers(consumers) => self.feed(Input::Consumers(consumers)),
             SensorEvent::Devices(devices) => self.feed(Input::Devices(devices)),
             SensorEvent::Daemons(daemons) => self.feed(Input::Daemons(daemons)),
             SensorEvent::Cgroups(found) => {
@@ -368,6 +369,7 @@ impl EventLoop {
                     events::log_transition(&transition);
                 }
                 Output::Track(tracked) => self.sources.track(tracked),
+                Output::FindConsumers(dead) => self.sources.find_consumers(dead),
                 Output::Note(note) => events::log_note(&note),
                 Output::Incident(moment, incident) => {
                     self.changes.is_urgent = true;
@@ -421,7 +423,7 @@ impl EventLoop {
         let report = report.unwrap_or_else(|| {
             tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
             let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
-            PlanReport { id: plan.id, outcome, steps, gap: None, took }
+            PlanReport { id: plan.id, outcome, steps, gap: None, took, left_behind: BTreeSet::new() }
         });
         self.metrics.observe_plan(&plan, &report);
         events::log_plan_finished(&plan, &report);

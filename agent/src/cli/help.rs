@@ -52,7 +52,8 @@ Ends with 0 when every volume is well, 1 when one is sick, 69 when no agent answ
 
 pub(super) const DESCRIBE: &str = "\
 Show everything known about one volume: state, reason and since when, the last probes, errors the kernel \
-reported, by which rule it was judged and what would clear it, what fails together with it, what would be repaired \
+reported, by which rule it was judged and what would clear it, what fails together with it, who still holds what was \
+replaced, what would be repaired \
 and how.
 
 Ends with 0 when it is well, 1 when it is sick, 64 when there is no such volume, 69 when no agent answers.";

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use agent_core::path::escape;
 use agent_core::policy::Policy;
-use agent_core::volume::{Method, ProbeUser, Selector, Sentinel, VolumeSpec, Watch};
+use agent_core::volume::{Method, ProbeUser, Reach, Selector, Sentinel, VolumeSpec, Watch};
 
 use super::Config;
 use super::scalar::{word, written};
@@ -84,8 +84,13 @@ fn volume(out: &mut String, spec: &VolumeSpec) {
         line(out, "environment_file", &quoted(&String::from_utf8_lossy(path.as_bytes())));
     }
     line(out, "heal_below", &spec.repair.heal_below.to_string());
+    match spec.repair.consumers {
+        Reach::Nothing => line(out, "swap_consumers", "false"),
+        Reach::All => line(out, "swap_consumers", "true"),
+        // What holds without the key is less than `true`, and has no word of its own.
+        Reach::Unowned => {}
+    }
     // Fixed until this version knows more.
-    line(out, "swap_consumers", "false");
     line(out, "delete_pods", "false");
 }
 

@@ -208,6 +208,7 @@ pub(super) struct RawRepair {
     pub(super) heal_below: Given<bool>,
     pub(super) timeout: Given<HelperTimeout>,
     pub(super) max_attempts: Given<MaxAttempts>,
+    pub(super) swap_consumers: Given<bool>,
 }
 
 impl RawRepair {
@@ -220,9 +221,9 @@ impl RawRepair {
             heal_below: table.scalar("heal_below"),
             timeout: table.scalar("timeout"),
             max_attempts: table.scalar("max_attempts"),
+            swap_consumers: table.scalar("swap_consumers"),
         };
         // Read so that they are known and checked; what asks for more than `false` has been reported.
-        table.scalar::<bool>("swap_consumers");
         table.scalar::<bool>("delete_pods");
         table.scalar::<bool>("hook");
         table.finish();

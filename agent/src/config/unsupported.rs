@@ -19,7 +19,7 @@ enum Which {
     Text(&'static str),
 }
 
-const TABLE: [Unsupported; 4] = [
+const TABLE: [Unsupported; 3] = [
     Unsupported {
         key: "volume.repair.method",
         which: Which::Text("csi"),
@@ -29,11 +29,6 @@ const TABLE: [Unsupported; 4] = [
         key: "volume.repair.hook",
         which: Which::Any,
         instead: "leave it out; the ladder then begins with the repair method",
-    },
-    Unsupported {
-        key: "volume.repair.swap_consumers",
-        which: Which::True,
-        instead: "write swap_consumers = false; containers that hold the old mount must be restarted by hand",
     },
     Unsupported {
         key: "volume.repair.delete_pods",

@@ -3,7 +3,7 @@
 use agent_core::id::VolumeId;
 use agent_core::path::BytePath;
 use agent_core::remediation::unit;
-use agent_core::volume::{Identity, Method, Mode, Repair, Sentinel, VolumeSpec, Watch};
+use agent_core::volume::{Identity, Method, Mode, Reach, Repair, Sentinel, VolumeSpec, Watch};
 
 use super::error::{Place, Problem};
 use super::raw::{RawRepair, RawSentinel, RawVolume};
@@ -236,5 +236,11 @@ fn repair(raw: RawRepair, method: Option<MethodName>, mountpoint: Option<&BytePa
             .value()
             .map(|path| BytePath::new(path.0.as_os_str().as_encoded_bytes())),
         heal_below: raw.heal_below.value().unwrap_or(default.heal_below),
+        // What the kubelet made is touched only where somebody has said so.
+        consumers: match raw.swap_consumers.value() {
+            None => default.consumers,
+            Some(true) => Reach::All,
+            Some(false) => Reach::Nothing,
+        },
     }
 }

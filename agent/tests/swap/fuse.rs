@@ -28,7 +28,7 @@ fn source(lab: &Lab) -> PathBuf {
     source
 }
 
-fn sentinel(content: &str) -> Option<Sentinel> {
+pub(crate) fn sentinel(content: &str) -> Option<Sentinel> {
     Some(Sentinel { path: bytes(&PathBuf::from("file")), content: Some(content.as_bytes().to_vec()) })
 }
 
@@ -54,7 +54,7 @@ fn a_killed_daemon_is_replaced() {
 
 /// kernel: `fuse_get_req`, fs/fuse/dev.c: `ENOTCONN` once the daemon is gone, `ECONNREFUSED` where it went before it
 /// had answered `FUSE_INIT`, since 2.6.14.
-fn assert_is_dead(mountpoint: &Path) {
+pub(crate) fn assert_is_dead(mountpoint: &Path) {
     let errno = std::fs::metadata(mountpoint).unwrap_err().raw_os_error();
     assert!(matches!(errno, Some(libc::ENOTCONN | libc::ECONNREFUSED)), "{errno:?}");
 }

@@ -36,6 +36,7 @@ pub(super) struct Mark {
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
     was_readable: bool,
     mount: Option<MountMark>,
+    left: Vec<(SuperblockId, bool)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,6 +88,7 @@ impl Volume {
             budget: (failed, ended, self.budget.not_before()),
             was_readable: self.evidence.was_readable,
             mount: self.mount_memory().as_ref().map(MountMark::of),
+            left: self.left_behind().iter().map(|left| (left.superblock, left.holding.is_some())).collect(),
         }
     }
 
@@ -133,6 +135,7 @@ impl Volume {
             not_before: self.budget.not_before(),
             was_readable: self.evidence.was_readable,
             mount: self.mount_memory(),
+            left: self.left_behind(),
         }
     }
 
@@ -147,6 +150,7 @@ impl Volume {
         self.falls = memory.falls.into_iter().skip(surplus).map(|at| at.min(now)).collect();
         self.evidence.was_readable = memory.was_readable;
         self.recalled_mount = memory.mount;
+        self.recall_left(memory.left, now);
         match memory.trouble {
             Some(trouble) => self.recall_trouble(trouble, thresholds, now),
             None if memory.was_readable => {
@@ -192,6 +196,7 @@ impl Volume {
         let Some(known) = self.recalled_mount.take() else { return };
         let is_other = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
         if is_other || known.superblock != mount.superblock || known.mount_id != mount.id {
+            self.was_replaced_meanwhile(&known, mount, now);
             return;
         }
         self.evidence.since = known.since.min(self.evidence.since);

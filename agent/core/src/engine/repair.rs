@@ -16,9 +16,9 @@ use crate::health::rules::Test;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
-use crate::remediation::budget::{Pace, Permit};
+use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
-use crate::remediation::plan::{Patient, class_of, is_repairable, plan, server_of};
+use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
 use crate::remediation::{Action, Outcome, Plan, Refusal};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
@@ -69,7 +69,11 @@ impl Volume {
             return if is_made { Repairs::No } else { Repairs::Now(reason) };
         }
         let allowed = self.spec.as_ref().map_or(0, |spec| spec.repair.max_attempts);
-        match self.budget.permit(now, allowed) {
+        let is_for_consumers = reason == Reason::ConsumerStale;
+        let budget = if is_for_consumers { &self.consumer_budget } else { &self.budget };
+        match budget.permit(now, allowed) {
+            // The volume itself is good: it is told, and not given up.
+            Permit::Spent if is_for_consumers => Repairs::No,
             Permit::Spent => Repairs::Spent,
             Permit::NotBefore(time) => Repairs::At(time),
             Permit::Now => Repairs::Now(reason),
@@ -98,6 +102,10 @@ impl Volume {
         (is_waited_for || ahead.has_left).then_some(ahead.since)
     }
 
+    fn budget_for(&mut self, reason: Reason) -> &mut Budget {
+        if reason == Reason::ConsumerStale { &mut self.consumer_budget } else { &mut self.budget }
+    }
+
     /// The row of the ladder that applies.
     fn rung(&self) -> Option<(&'static Rung, Reason)> {
         let may_act = matches!(self.watch.mode, Mode::Act | Mode::DryRun);
@@ -106,7 +114,7 @@ impl Volume {
             return None;
         }
         let Verdict::Sick(reason) = self.judgement.verdict else { return None };
-        self.spec.as_ref().filter(|spec| is_repairable(spec))?;
+        self.spec.as_ref().filter(|spec| can_repair(spec, reason))?;
         let rung = rung_for(reason, self.class())?;
         (!rung.needs_cause || self.has_cause()).then_some((rung, reason))
     }
@@ -176,10 +184,19 @@ impl Volume {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
+        let (old, holding) = match (reason, shown) {
+            (Reason::ConsumerStale, _) => match self.held.stale() {
+                Some((superblock, holding)) => (Some(superblock), holding),
+                None => (None, None),
+            },
+            (_, Some(shown)) => (Some(shown.superblock), Some(shown.holding())),
+            (_, None) => (None, None),
+        };
         let patient = Patient {
             spec: &spec,
             reason,
-            old: shown.map(|shown| shown.superblock),
+            old,
+            holding,
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),
@@ -211,6 +228,7 @@ impl Volume {
         let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
         let has_restarted = plan.actions.iter().take(report.steps.len()).any(restarts);
         self.unit_was_tried = !report.outcome.is_success() && (self.unit_was_tried || has_restarted);
+        self.consumers_followed(plan, report, now);
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
         if !report.outcome.is_success() {
@@ -280,7 +298,7 @@ impl Engine {
         let Some(plan) = volume.make_plan((self.next_plan, reason), &self.below, stage_root) else { return };
         self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
         volume.plan = Some(plan.id);
-        volume.budget.start(now);
+        volume.budget_for(reason).start(now);
         let message = format!("plan {} is running, because: {}", plan.id, volume.condition.message);
         outputs.extend(volume.apply(Event::PlanStarted, message, now).map(Output::Transition));
         let running = Running {
@@ -302,6 +320,7 @@ impl Engine {
         };
         let id = running.plan.volume.clone();
         self.touched.append(&mut self.wanting);
+        self.dead_changed = true;
         self.settling_due = true;
         let Some(settled) = running.settles else {
             self.repair_finished((report, &running.plan), now, outputs);
@@ -332,7 +351,8 @@ impl Engine {
             return;
         };
         let flaps = volume.flaps(thresholds, now);
-        volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
+        let reason = plan.reason.unwrap_or(Reason::Missing);
+        volume.budget_for(reason).end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
         if let Some(event) = volume.end_plan(report, plan, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));

@@ -45,6 +45,7 @@ impl Engine {
             volume.pin = self.pins.get(&spec.id).cloned();
             if volume.instruct(Some(spec), &self.policy.defaults) && was_known {
                 volume.budget = Budget::default();
+                volume.consumer_budget = Budget::default();
                 let message = alloc::string::String::from("the settings changed, attempts are counted anew");
                 outputs.extend(volume.apply(Event::BudgetRenewed, message, now).map(Output::Transition));
             }
@@ -53,7 +54,7 @@ impl Engine {
             volume.instruct(None, &self.policy.defaults);
         }
         self.touched.extend(self.volumes.keys().cloned());
-        self.track_changed = true;
+        (self.track_changed, self.dead_changed) = (true, true);
         self.sync(now, outputs);
         // The table is the one it was: what vanished now is not wanted any more.
         self.volumes.retain(|_, volume| volume.gone_since != Some(now));
@@ -118,7 +119,7 @@ impl Engine {
             outputs.extend(seen.transition.map(Output::Transition));
             if seen.changed {
                 self.touched.insert(sighting.id.clone());
-                self.track_changed = true;
+                (self.track_changed, self.dead_changed) = (true, true);
             }
         }
         let mut walks = Walks::new(&table);
@@ -132,7 +133,7 @@ impl Engine {
             let trap = walks.is_trapped(&volume.mountpoint);
             if volume.vanish(trap, now) {
                 self.touched.insert(volume.id.clone());
-                self.track_changed = true;
+                (self.track_changed, self.dead_changed) = (true, true);
             }
         }
         if self.track_changed {
@@ -157,7 +158,7 @@ impl Engine {
             };
             outputs.extend(volume.renew(now).map(Output::Transition));
             self.touched.insert(id.clone());
-            self.track_changed = true;
+            (self.track_changed, self.dead_changed) = (true, true);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The engine as a whole, one behaviour a test.
 
 mod below;
+mod consumers;
 mod errors;
 mod incidents;
 mod looks;

@@ -123,7 +123,7 @@ impl Budget {
             }
             Outcome::Changed
             | Outcome::AlreadySo
-            | Outcome::Refused(Refusal::StagedSick | Refusal::NotPrepared)
+            | Outcome::Refused(Refusal::StagedSick | Refusal::NotPrepared | Refusal::ConsumersLeft)
             | Outcome::Failed(_)
             | Outcome::HelperFailed(_)
             | Outcome::TimedOut

@@ -8,10 +8,11 @@ use crate::fstype::FsClass;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::incident::Daemon;
 use crate::path::BytePath;
+use crate::remediation::consumers::Holding;
 use crate::remediation::ladder::{Below, rung_for};
 use crate::remediation::{Action, Plan};
 use crate::verdict::Reason;
-use crate::volume::{Identity, Method, VolumeSpec};
+use crate::volume::{Identity, Method, Reach, VolumeSpec};
 
 /// The sick volume.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct Patient<'a> {
     pub daemon: Option<&'a Daemon>,
     /// The daemon's unit was restarted for this fault already, and that did not help.
     pub unit_was_tried: bool,
+    /// What other mounts of the old superblock look like; without it only guards are replaced.
+    pub holding: Option<Holding>,
 }
 
 impl Patient<'_> {
@@ -61,13 +64,23 @@ pub fn is_repairable(spec: &VolumeSpec) -> bool {
     }
 }
 
+/// Whether it says enough for what a reason asks for: consumers only follow a mount that is there.
+#[must_use]
+pub fn can_repair(spec: &VolumeSpec, reason: Reason) -> bool {
+    match reason {
+        Reason::ConsumerStale => spec.repair.consumers != Reach::Nothing,
+        _ => is_repairable(spec),
+    }
+}
+
 /// The plan for one attempt; `None` when the specification does not say enough.
 #[must_use]
 pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<Plan> {
     let spec = patient.spec;
-    if !is_repairable(spec) {
+    if !can_repair(spec, patient.reason) {
         return None;
     }
+    let actions = actions(patient)?;
     Some(Plan {
         id,
         volume: spec.id.clone(),
@@ -75,8 +88,8 @@ pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<
         mountpoint: spec.mountpoint.clone(),
         stage: stage_path(stage_root, id),
         old: patient.old,
-        actions: actions(patient),
-        undo: vec![Action::Unstage],
+        undo: undo(&actions),
+        actions,
         // The two looks of the plan come on top of its helper, with the probe deadline each.
         timeout: spec.repair.timeout.saturating_add(spec.watch.deadline.saturating_mul(2)),
         helper_timeout: spec.repair.timeout,
@@ -119,10 +132,13 @@ pub struct Place {
     pub old: Option<SuperblockId>,
 }
 
-fn actions(patient: &Patient<'_>) -> Vec<Action> {
+fn actions(patient: &Patient<'_>) -> Option<Vec<Action>> {
     let spec = patient.spec;
+    if patient.reason == Reason::ConsumerStale {
+        return followed(patient);
+    }
     let environment_file = spec.repair.environment_file.clone();
-    match (&spec.repair.method, patient.unit()) {
+    Some(match (&spec.repair.method, patient.unit()) {
         (Method::Systemd(unit), _) => {
             in_place(patient, Action::RestartUnit { unit: unit.clone(), daemon: None })
         }
@@ -131,7 +147,7 @@ fn actions(patient: &Patient<'_>) -> Vec<Action> {
         }
         (Method::Mount | Method::Fstab | Method::Command(_), None) => staged(patient),
         (Method::Mount | Method::Fstab | Method::Command(_), Some(restart)) => restarted(patient, restart),
-    }
+    })
 }
 
 impl Patient<'_> {
@@ -160,31 +176,65 @@ impl Patient<'_> {
 /// Something else mounts at the very place. What hangs there would keep it from unmounting the old one.
 fn in_place(patient: &Patient<'_>, repair: Action) -> Vec<Action> {
     let mut actions: Vec<Action> = patient.abort(false).into_iter().collect();
-    actions.push(repair);
-    actions.push(Action::Verify { sentinel: patient.spec.sentinel.clone() });
+    actions.extend(shown_in_place(patient, repair));
+    actions
+}
+
+/// The repair at the place itself; who held the old one follows.
+fn shown_in_place(patient: &Patient<'_>, repair: Action) -> Vec<Action> {
+    let mut actions = vec![repair, Action::Verify { sentinel: patient.spec.sentinel.clone() }];
+    if let Some(swap) = swap_consumers(patient) {
+        actions.extend([swap, Action::Unstage]);
+    }
     actions
 }
 
 /// The daemon's unit mounts again. A daemon that hangs is ended only when a mount beside it has answered: else what it
 /// asks is at fault, and its end would leave the place empty for nothing.
 fn restarted(patient: &Patient<'_>, restart: Action) -> Vec<Action> {
-    let mut actions = Vec::with_capacity(6);
+    let mut actions = Vec::with_capacity(8);
     if let Some(abort) = patient.abort(true) {
         actions.extend(made_aside(patient));
         actions.push(abort);
         actions.push(Action::Unstage);
     }
-    actions.push(restart);
-    actions.push(Action::Verify { sentinel: patient.spec.sentinel.clone() });
+    actions.extend(shown_in_place(patient, restart));
     actions
+}
+
+/// Consumers come back to the volume, or else to the old one, before the private place is cleared.
+fn undo(actions: &[Action]) -> Vec<Action> {
+    let covers = actions.iter().find_map(|action| match action {
+        Action::CoverConsumers { reach, .. } => Some(*reach),
+        _ => None,
+    });
+    let mut undo: Vec<Action> =
+        covers.map(|reach| Action::SwapConsumers { holding: None, reach }).into_iter().collect();
+    undo.push(Action::Unstage);
+    undo
+}
+
+/// The host's mount is good: only its consumers are to follow.
+fn followed(patient: &Patient<'_>) -> Option<Vec<Action>> {
+    let swap = swap_consumers(patient).filter(|_| patient.old.is_some())?;
+    Some(vec![swap, Action::Unstage])
+}
+
+/// The consumers' part of a plan, where it has one.
+fn swap_consumers(patient: &Patient<'_>) -> Option<Action> {
+    let reach = patient.spec.repair.consumers;
+    (reach != Reach::Nothing).then(|| Action::SwapConsumers { holding: patient.holding.clone(), reach })
 }
 
 /// Make the new mount aside, look at it, and show it in place of the old one.
 fn staged(patient: &Patient<'_>) -> Vec<Action> {
     let spec = patient.spec;
-    let mut actions = Vec::with_capacity(7);
+    let mut actions = Vec::with_capacity(9);
     // A device that is mounted already would give the same dead superblock again.
     if patient.old.is_some() && patient.class() == FsClass::Block {
+        let reach = spec.repair.consumers;
+        let holding = patient.holding.clone().filter(|_| reach != Reach::Nothing);
+        actions.extend(holding.map(|holding| Action::CoverConsumers { holding, reach }));
         actions.push(Action::UnmountOld);
     }
     actions.extend(made_aside(patient));
@@ -192,6 +242,7 @@ fn staged(patient: &Patient<'_>) -> Vec<Action> {
     actions.extend(patient.abort(true));
     actions.push(Action::Swap { readonly: spec.wants_readonly() });
     actions.push(Action::Verify { sentinel: spec.sentinel.clone() });
+    actions.extend(swap_consumers(patient));
     actions.push(Action::Unstage);
     actions
 }

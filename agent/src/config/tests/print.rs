@@ -4,7 +4,7 @@ use super::*;
 use agent_core::id::VolumeId;
 use agent_core::path::BytePath;
 use agent_core::volume::{
-    Discovery, Identity, Method, Mode, ProbeUser, Repair, Selector, Sentinel, VolumeSpec, Watch,
+    Discovery, Identity, Method, Mode, ProbeUser, Reach, Repair, Selector, Sentinel, VolumeSpec, Watch,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -58,7 +58,9 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
     );
     let sentinel = of((component(), of("[ -~é\n\"'\\\\]{0,30}")));
     let identity = (of("[0-9a-f]{8}-[0-9a-f]{4}"), of("[0-9a-f]{16}"));
-    let repair = (method(), millis(100..=3_600_000), 1..=1000u32, of("/[a-zé\"' ]{0,8}x"), any::<bool>());
+    let reach = prop::sample::select(vec![Reach::Nothing, Reach::Unowned, Reach::All]);
+    let below = (of("/[a-zé\"' ]{0,8}x"), any::<bool>(), reach);
+    let repair = (method(), millis(100..=3_600_000), 1..=1000u32, below);
     ("[A-Za-z0-9._:/@]{1,20}", component(), what, watch(), sentinel, (any::<bool>(), identity, repair))
         .prop_map(
             |(
@@ -86,8 +88,9 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
                         method: repair.0,
                         timeout: repair.1,
                         max_attempts: repair.2,
-                        environment_file: repair.3.map(|path| BytePath::from(path.as_str())),
-                        heal_below: repair.4,
+                        environment_file: repair.3.0.map(|path| BytePath::from(path.as_str())),
+                        heal_below: repair.3.1,
+                        consumers: repair.3.2,
                     },
                 };
                 // Rules between keys.

@@ -1,6 +1,6 @@
 //! What is healed below a mount before a new one is made.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -54,7 +54,8 @@ fn steps(world: &World) -> Vec<&'static str> {
 fn end(world: &mut World, outcome: Outcome, begun: usize) {
     let plan = world.running().pop().unwrap();
     let steps = vec![String::from("told"); begun];
-    let report = PlanReport { id: plan.id, outcome, steps, gap: None, took: seconds(1) };
+    let left_behind = BTreeSet::new();
+    let report = PlanReport { id: plan.id, outcome, steps, gap: None, took: seconds(1), left_behind };
     world.feed(Input::PlanFinished(report));
 }
 

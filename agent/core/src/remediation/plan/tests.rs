@@ -20,6 +20,10 @@ fn spec(fstype: &str, source: &str) -> VolumeSpec {
 
 const OLD: SuperblockId = SuperblockId { major: 0, minor: 7 };
 
+fn holding() -> Holding {
+    Holding { root: "/".into(), fstype: "nfs4".into(), source: b"filer:/a".to_vec() }
+}
+
 fn name(action: &Action) -> &'static str {
     match action {
         Action::Stage { .. } => "stage",
@@ -35,6 +39,8 @@ fn name(action: &Action) -> &'static str {
         Action::RestartUnit { .. } => "restart",
         Action::Verify { .. } => "verify",
         Action::DetachTop => "detach",
+        Action::CoverConsumers { .. } => "cover",
+        Action::SwapConsumers { .. } => "follow",
         Action::Unstage => "unstage",
     }
 }
@@ -49,25 +55,39 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
         identity: Identity::default(),
         daemon: None,
         unit_was_tried: false,
+        holding: old.map(|_| holding()),
     };
     let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
     assert_eq!(plan.stage, BytePath::from("/stage/12"));
-    assert_eq!(plan.undo, [Action::Unstage]);
+    assert_eq!(plan.undo.last(), Some(&Action::Unstage));
+    let covers = plan.actions.iter().any(|action| matches!(action, Action::CoverConsumers { .. }));
+    assert_eq!(plan.undo.len(), 1 + usize::from(covers), "what was covered comes back");
+    for action in &plan.actions {
+        if let Action::SwapConsumers { holding, .. } = action {
+            assert_eq!(holding.is_some(), old.is_some());
+        }
+    }
     plan.actions.iter().map(name).collect()
 }
 
 #[test]
 fn servers_and_daemons_are_swapped_without_a_gap() {
     for (fstype, source) in [("nfs4", "filer:/a"), ("fuse.sshfs", "host:"), ("newfs", "x")] {
-        assert_eq!(names(&spec(fstype, source), Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+        assert_eq!(
+            names(&spec(fstype, source), Some(OLD)),
+            ["stage", "check", "swap", "verify", "follow", "unstage"]
+        );
     }
 }
 
 #[test]
 fn a_device_is_unmounted_first_unless_nothing_is_mounted() {
     let spec = spec("ext4", "/dev/sdb1");
-    assert_eq!(names(&spec, Some(OLD)), ["unmount", "stage", "check", "swap", "verify", "unstage"]);
-    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "unstage"]);
+    assert_eq!(
+        names(&spec, Some(OLD)),
+        ["cover", "unmount", "stage", "check", "swap", "verify", "follow", "unstage"]
+    );
+    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "follow", "unstage"]);
 }
 
 #[test]
@@ -83,18 +103,19 @@ fn a_helper_gets_the_configured_time_and_the_rest_its_own() {
             identity: Identity::default(),
             daemon: None,
             unit_was_tried: false,
+            holding: Some(holding()),
         };
         let plan = plan(PlanId(1), &patient, &"/stage".into()).unwrap();
         let limits: Vec<u64> = plan.actions.iter().map(|action| plan.limit(action).as_secs()).collect();
         (limits, plan.timeout.as_secs())
     };
     (spec.repair.timeout, spec.watch.deadline) = (Duration::from_secs(2), Duration::from_secs(1));
-    // unmount, stage, check, swap, verify, unstage
-    assert_eq!(limits(&spec), (vec![2, 2, 10, 10, 10, 10], 4));
+    // cover, unmount, stage, check, swap, verify, follow, unstage
+    assert_eq!(limits(&spec), (vec![10, 2, 2, 10, 10, 10, 10, 10], 4));
     spec.watch.deadline = Duration::from_secs(20);
-    assert_eq!(limits(&spec), (vec![2, 2, 40, 40, 40, 40], 42));
+    assert_eq!(limits(&spec), (vec![40, 2, 2, 40, 40, 40, 40, 40], 42));
     spec.repair.method = Method::Command(vec!["/fix".into()]);
-    assert_eq!(limits(&spec), (vec![2, 40], 42));
+    assert_eq!(limits(&spec), (vec![2, 40, 40, 40], 42));
 }
 
 #[test]
@@ -109,6 +130,7 @@ fn the_staged_mount_must_be_what_the_specification_says() {
             identity: Identity::default(),
             daemon: None,
             unit_was_tried: false,
+            holding: Some(holding()),
         };
         let mut actions = plan(PlanId(1), &patient, &"/stage".into()).unwrap().actions.into_iter();
         actions.find_map(|action| match action {
@@ -129,20 +151,48 @@ fn the_staged_mount_must_be_what_the_specification_says() {
 fn a_command_works_aside_or_in_place() {
     let mut spec = spec("nfs4", "filer:/a");
     spec.repair.method = Method::Command(vec!["/fix".into(), "--at={target}".into()]);
-    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "follow", "unstage"]);
     spec.repair.method = Method::Command(vec!["/fix".into(), "{mountpoint}".into()]);
-    assert_eq!(names(&spec, Some(OLD)), ["run", "verify"]);
+    assert_eq!(names(&spec, Some(OLD)), ["run", "verify", "follow", "unstage"]);
+}
+
+#[test]
+fn consumers_are_left_alone_on_wish_and_followed_alone_where_the_host_is_good() {
+    let mut spec = spec("nfs4", "filer:/a");
+    spec.repair.consumers = Reach::Nothing;
+    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+    let follow = |spec: &VolumeSpec, holding: Option<Holding>| {
+        let patient = Patient {
+            spec,
+            reason: Reason::ConsumerStale,
+            old: Some(OLD),
+            fstype: None,
+            source: None,
+            identity: Identity::default(),
+            daemon: None,
+            unit_was_tried: false,
+            holding,
+        };
+        plan(PlanId(1), &patient, &"/stage".into()).map(|plan| plan.actions)
+    };
+    assert_eq!(follow(&spec, Some(holding())), None);
+    spec.repair.consumers = Reach::All;
+    let guards = Action::SwapConsumers { holding: None, reach: Reach::All };
+    assert_eq!(follow(&spec, None), Some(vec![guards, Action::Unstage]));
+    spec.source = None;
+    let swap = Action::SwapConsumers { holding: Some(holding()), reach: Reach::All };
+    assert_eq!(follow(&spec, Some(holding())), Some(vec![swap, Action::Unstage]));
 }
 
 #[test]
 fn fstab_is_swapped_and_a_unit_is_restarted_in_place() {
     let mut spec = spec("nfs4", "filer:/a");
     spec.repair.method = Method::Fstab;
-    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "follow", "unstage"]);
     (spec.source, spec.fstype) = (None, None);
-    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "unstage"]);
+    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "follow", "unstage"]);
     spec.repair.method = Method::Systemd("v.mount".into());
-    assert_eq!(names(&spec, Some(OLD)), ["restart", "verify"]);
+    assert_eq!(names(&spec, Some(OLD)), ["restart", "verify", "follow", "unstage"]);
 }
 
 /// What is done for a sick FUSE volume, by how it is repaired and what is known of its daemon.
@@ -157,6 +207,7 @@ fn below(spec: &VolumeSpec, reason: Reason, unit: Option<&str>, tried: bool) -> 
         identity: Identity::default(),
         daemon: Some(&daemon),
         unit_was_tried: tried,
+        holding: Some(holding()),
     };
     let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
     for action in &plan.actions {
@@ -174,8 +225,8 @@ fn below(spec: &VolumeSpec, reason: Reason, unit: Option<&str>, tried: bool) -> 
 #[test]
 fn a_hung_connection_is_ended_when_a_fresh_mount_answers_and_before_the_old_one_leaves_the_table() {
     let mut spec = spec("fuse.sshfs", "host:");
-    let staged = ["stage", "check", "swap", "verify", "unstage"];
-    let aborted = ["stage", "check", "abort", "swap", "verify", "unstage"];
+    let staged = ["stage", "check", "swap", "verify", "follow", "unstage"];
+    let aborted = ["stage", "check", "abort", "swap", "verify", "follow", "unstage"];
     assert_eq!(below(&spec, Reason::Hung, None, false), aborted);
     for reason in [Reason::Disconnected, Reason::IoError, Reason::Stale, Reason::HostDown] {
         assert_eq!(below(&spec, reason, None, false), staged, "{reason:?}");
@@ -183,11 +234,20 @@ fn a_hung_connection_is_ended_when_a_fresh_mount_answers_and_before_the_old_one_
     spec.repair.method = Method::Command(vec!["/fix".into(), "{target}".into()]);
     assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), aborted);
     spec.repair.method = Method::Command(vec!["/fix".into(), "{mountpoint}".into()]);
-    assert_eq!(below(&spec, Reason::Hung, None, false), ["abort if stuck", "run", "verify"]);
+    assert_eq!(
+        below(&spec, Reason::Hung, None, false),
+        ["abort if stuck", "run", "verify", "follow", "unstage"]
+    );
     spec.repair.method = Method::Systemd("v.mount".into());
-    assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), ["abort if stuck", "restart", "verify"]);
+    assert_eq!(
+        below(&spec, Reason::Hung, Some("a.service"), false),
+        ["abort if stuck", "restart", "verify", "follow", "unstage"]
+    );
     spec.repair.heal_below = false;
-    assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), ["restart", "verify"]);
+    assert_eq!(
+        below(&spec, Reason::Hung, Some("a.service"), false),
+        ["restart", "verify", "follow", "unstage"]
+    );
     spec.repair.method = Method::Mount;
     assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), staged);
 }
@@ -196,10 +256,10 @@ fn a_hung_connection_is_ended_when_a_fresh_mount_answers_and_before_the_old_one_
 fn the_unit_of_a_daemon_is_restarted_once_before_a_new_mount() {
     let spec = spec("fuse.sshfs", "host:");
     let unit = Some("a.service");
-    assert_eq!(below(&spec, Reason::Disconnected, unit, false), ["restart", "verify"]);
-    let proven = ["stage", "check", "abort", "unstage", "restart", "verify"];
+    assert_eq!(below(&spec, Reason::Disconnected, unit, false), ["restart", "verify", "follow", "unstage"]);
+    let proven = ["stage", "check", "abort", "unstage", "restart", "verify", "follow", "unstage"];
     assert_eq!(below(&spec, Reason::Hung, unit, false), proven);
-    let staged = ["stage", "check", "swap", "verify", "unstage"];
+    let staged = ["stage", "check", "swap", "verify", "follow", "unstage"];
     assert_eq!(below(&spec, Reason::Disconnected, unit, true), staged);
     // A daemon that answers with an error is not restarted: what it asks may be at fault.
     assert_eq!(below(&spec, Reason::IoError, unit, false), staged);
@@ -219,6 +279,7 @@ fn what_the_specification_does_not_say_is_not_guessed() {
         identity: Identity::default(),
         daemon: None,
         unit_was_tried: false,
+        holding: None,
     };
     assert_eq!(plan(PlanId(1), &patient, &"/stage".into()), None);
     assert_eq!(patient.class(), FsClass::Network);
