@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::discovery::Presence;
+use crate::engine::causes::Below;
 use crate::engine::settling::Settled;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output};
@@ -18,7 +19,7 @@ use crate::path::BytePath;
 use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
-use crate::remediation::{Outcome, Plan, Refusal};
+use crate::remediation::{Action, Outcome, Plan, Refusal};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
 use crate::verdict::{HealthState, Reason, Verdict};
@@ -174,7 +175,12 @@ impl Volume {
         is_new
     }
 
-    fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
+    fn make_plan(
+        &self,
+        (id, reason): (PlanId, Reason),
+        below: &Below,
+        stage_root: &BytePath,
+    ) -> Option<Plan> {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
@@ -194,6 +200,8 @@ impl Volume {
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),
+            daemon: shown.and_then(|shown| below.daemon(shown.superblock)),
+            unit_was_tried: self.unit_was_tried,
         };
         plan(id, &patient, stage_root)
     }
@@ -215,6 +223,11 @@ impl Volume {
 
     fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
         self.plan = None;
+        // Whatever comes next goes another way, until something has helped. A plan that failed before it came to the
+        // restart has not tried it.
+        let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
+        let has_restarted = plan.actions.iter().take(report.steps.len()).any(restarts);
+        self.unit_was_tried = !report.outcome.is_success() && (self.unit_was_tried || has_restarted);
         self.consumers_followed(plan, report, now);
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
@@ -243,7 +256,8 @@ impl Engine {
                 outputs.extend(volume.apply(Event::BudgetSpent, message, now).map(Output::Transition));
             }
             Repairs::Now(reason) if volume.watch.mode == Mode::DryRun => {
-                volume.due_plan = volume.make_plan(self.next_plan, reason, &self.policy.stage_root);
+                volume.due_plan =
+                    volume.make_plan((self.next_plan, reason), &self.below, &self.policy.stage_root);
                 if !core::mem::replace(&mut volume.told_plan, true) {
                     outputs.extend(volume.due_plan.clone().map(Output::WouldExecute));
                 }
@@ -280,7 +294,8 @@ impl Engine {
 
     fn start_repair(&mut self, id: &VolumeId, reason: Reason, now: Monotonic, outputs: &mut Vec<Output>) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        let Some(plan) = volume.make_plan(self.next_plan, reason, &self.policy.stage_root) else { return };
+        let stage_root = &self.policy.stage_root;
+        let Some(plan) = volume.make_plan((self.next_plan, reason), &self.below, stage_root) else { return };
         self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
         volume.plan = Some(plan.id);
         volume.budget_for(reason).start(now);
@@ -308,7 +323,7 @@ impl Engine {
         self.dead_changed = true;
         self.settling_due = true;
         let Some(settled) = running.settles else {
-            self.repair_finished(&id, (report, &running.plan), now, outputs);
+            self.repair_finished((report, &running.plan), now, outputs);
             // What it waits for may have come while it ran.
             if let (Some(table), Some(volume)) = (&self.table, self.volumes.get_mut(&id))
                 && volume.notice_source(table)
@@ -327,12 +342,11 @@ impl Engine {
 
     fn repair_finished(
         &mut self,
-        id: &VolumeId,
         (report, plan): (&PlanReport, &Plan),
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
-        let thresholds = &self.policy.thresholds;
+        let (id, thresholds) = (&plan.volume, &self.policy.thresholds);
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
             return;
         };
