@@ -13,7 +13,7 @@ use crate::engine::{Engine, Note, Output};
 use crate::fstype::{FsClass, is_same_type};
 use crate::health::Event;
 use crate::health::rules::Test;
-use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::id::{Generation, PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
 use crate::remediation::budget::{Budget, Pace, Permit};
@@ -36,6 +36,8 @@ const CAUSE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) plan: Plan,
+    /// Of the volume, when it began.
+    pub(super) generation: Generation,
     pub(super) superblock: Option<SuperblockId>,
     pub(super) server: Option<Vec<u8>>,
     /// What it settles; `None` for a repair.
@@ -221,7 +223,8 @@ impl Volume {
         spec.identity.clone()
     }
 
-    fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
+    fn end_plan(&mut self, report: &PlanReport, running: &Running, now: Monotonic) -> Option<Event> {
+        let plan = &running.plan;
         self.plan = None;
         // Whatever comes next goes another way, until something has helped. A plan that failed before it came to the
         // restart has not tried it.
@@ -237,8 +240,11 @@ impl Volume {
         }
         self.last_outcome = None;
         self.evidence.forget_looks(now);
-        let shows_old = self.own_mount().map(|shown| shown.superblock) == plan.old;
-        self.hold_until = shows_old.then_some(now + TABLE_PATIENCE);
+        // What the table says is from before: the old mount, or none while a device is mounted afresh.
+        let shown = self.own_mount().map(|shown| shown.superblock);
+        let is_from_before = shown.is_none() || shown == plan.old;
+        let is_unseen = is_from_before && self.generation == running.generation;
+        self.hold_until = is_unseen.then_some(now + TABLE_PATIENCE);
         None
     }
 }
@@ -303,6 +309,7 @@ impl Engine {
         outputs.extend(volume.apply(Event::PlanStarted, message, now).map(Output::Transition));
         let running = Running {
             plan: plan.clone(),
+            generation: volume.generation,
             superblock: volume.shown.as_ref().map(|shown| shown.superblock),
             server: volume.server(),
             settles: None,
@@ -323,7 +330,7 @@ impl Engine {
         self.dead_changed = true;
         self.settling_due = true;
         let Some(settled) = running.settles else {
-            self.repair_finished((report, &running.plan), now, outputs);
+            self.repair_finished(report, &running, now, outputs);
             // What it waits for may have come while it ran.
             if let (Some(table), Some(volume)) = (&self.table, self.volumes.get_mut(&id))
                 && volume.notice_source(table)
@@ -342,10 +349,12 @@ impl Engine {
 
     fn repair_finished(
         &mut self,
-        (report, plan): (&PlanReport, &Plan),
+        report: &PlanReport,
+        running: &Running,
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
+        let plan = &running.plan;
         let (id, thresholds) = (&plan.volume, &self.policy.thresholds);
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
             return;
@@ -353,7 +362,7 @@ impl Engine {
         let flaps = volume.flaps(thresholds, now);
         let reason = plan.reason.unwrap_or(Reason::Missing);
         volume.budget_for(reason).end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
-        if let Some(event) = volume.end_plan(report, plan, now) {
+        if let Some(event) = volume.end_plan(report, running, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));
         }
