@@ -15,7 +15,7 @@ use crate::fstype::{FsClass, is_same_type};
 use crate::health::Event;
 use crate::health::loss::Actor;
 use crate::health::rules::Test;
-use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::id::{Generation, PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
 use crate::remediation::asking::Standing;
@@ -48,6 +48,8 @@ const FSID_OUTLIVES_MOUNT: [&str; 4] = ["ext2", "ext3", "ext4", "btrfs"];
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) plan: Plan,
+    /// Of the volume, when it began.
+    pub(super) generation: Generation,
     pub(super) superblock: Option<SuperblockId>,
     pub(super) server: Option<Vec<u8>>,
     /// What it settles; `None` for a repair.
@@ -240,15 +242,16 @@ impl Volume {
         spec.identity.clone()
     }
 
-    fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
+    fn end_plan(&mut self, report: &PlanReport, running: &Running, now: Monotonic) -> Option<Event> {
+        let plan = &running.plan;
         self.plan = None;
-        self.consumers_followed(plan, report, now);
         // Whatever comes next goes another way, until something has helped. A plan that failed before it came to the
         // restart has not tried it.
         let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
         let has_restarted = plan.actions.iter().take(report.steps.len()).any(restarts);
         self.unit_was_tried = !report.outcome.is_success() && (self.unit_was_tried || has_restarted);
         self.ordered = false;
+        self.consumers_followed(plan, report, now);
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
         if !report.outcome.is_success() {
@@ -257,10 +260,11 @@ impl Volume {
         }
         self.last_outcome = None;
         self.evidence.forget_looks(now);
-        // The table may still show the old mount, or the time between the two.
+        // What the table says is from before: the old mount, or none while a device is mounted afresh.
         let shown = self.own_mount().map(|shown| shown.superblock);
-        let shows_new = shown.is_some() && shown != plan.old;
-        self.hold_until = (!shows_new).then_some(now + TABLE_PATIENCE);
+        let is_from_before = shown.is_none() || shown == plan.old;
+        let is_unseen = is_from_before && self.generation == running.generation;
+        self.hold_until = is_unseen.then_some(now + TABLE_PATIENCE);
         None
     }
 }
@@ -355,6 +359,7 @@ impl Engine {
         outputs.extend(volume.plan_started(plan.id, now).map(Output::Transition));
         let running = Running {
             plan: plan.clone(),
+            generation: volume.generation,
             superblock: volume.shown.as_ref().map(|shown| shown.superblock),
             server: volume.server(),
             settles: None,
@@ -381,7 +386,7 @@ impl Engine {
             if let Some(volume) = self.volumes.get_mut(&id).filter(|_| running.shows) {
                 volume.own_until = Some(now + OWN_CHANGE);
             }
-            self.repair_finished((report, &running), now, outputs);
+            self.repair_finished(report, &running, now, outputs);
             if let Some(by) = running.by {
                 self.remount_finished((&id, report.id), (by, &outcome_text(&report.outcome)), now, outputs);
             }
@@ -404,7 +409,8 @@ impl Engine {
 
     fn repair_finished(
         &mut self,
-        (report, running): (&PlanReport, &Running),
+        report: &PlanReport,
+        running: &Running,
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
@@ -421,7 +427,7 @@ impl Engine {
         if report.outcome == Outcome::Refused(Refusal::TableChanged) {
             volume.others_until = Some(now + thresholds.others_first);
         }
-        if let Some(event) = volume.end_plan(report, plan, now) {
+        if let Some(event) = volume.end_plan(report, running, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));
         }

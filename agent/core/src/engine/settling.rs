@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use crate::engine::repair::Running;
 use crate::engine::{Engine, Note, Output};
-use crate::id::{PlanId, VolumeId};
+use crate::id::{Generation, PlanId, VolumeId};
 use crate::observation::Unfinished;
 use crate::path::BytePath;
 use crate::remediation::plan::{Place, settling};
@@ -152,6 +152,7 @@ impl Engine {
             superblock: plan.old,
             server: None,
             settles: Some(what),
+            generation: Generation::default(),
             by: None,
             shows: true,
             is_stopped: false,
