@@ -80,6 +80,9 @@ pub enum Command {
     /// The disposable process that looks for waiting tasks in procfs.
     #[command(hide = true)]
     Census(CensusArgs),
+    /// The disposable process that looks for holders of what was replaced in procfs.
+    #[command(hide = true)]
+    Consumers(ConsumersArgs),
 }
 
 /// Where the configuration comes from, and what overrides it.
@@ -365,6 +368,14 @@ pub struct CensusArgs {
     pub parent: u32,
 }
 
+/// `consumers`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct ConsumersArgs {
+    /// The agent's process id: the child ends with its agent.
+    #[arg(long, value_name = "PID")]
+    pub parent: u32,
+}
+
 /// A name as it was typed; bytes that are no text as `mountie status` shows them.
 fn volume_name(typed: OsString) -> String {
     typed.into_string().unwrap_or_else(|raw| agent_core::path::escape(raw.as_bytes()))
@@ -412,7 +423,8 @@ impl Cli {
             | Command::Worker(_)
             | Command::Act(_)
             | Command::MarkFs(_)
-            | Command::Census(_) => (&none, None),
+            | Command::Census(_)
+            | Command::Consumers(_) => (&none, None),
         };
         let flags = [
             ("--socket", &self.socket),

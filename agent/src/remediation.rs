@@ -4,14 +4,14 @@
 //! (`mountie act [--namespace PATH]`, [`run_act`]) that can be killed or abandoned; the executor starts it,
 //! listens, and writes down what came of it. It decides nothing: the plan says what to do, and what to undo.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_core::errno::Errno;
-use agent_core::id::PlanId;
+use agent_core::id::{MountId, PlanId};
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
 use agent_core::remediation::{Action, Outcome, Plan};
@@ -24,6 +24,8 @@ mod arguments;
 mod attributes;
 mod check;
 mod child;
+mod consumers;
+mod everywhere;
 mod helper;
 mod in_place;
 mod redact;
@@ -40,7 +42,7 @@ pub use act::run_act;
 use crate::sys::clock;
 use child::{ChildError, Ending, Launcher};
 use servers::Servers;
-use wire::{Known, Request, Step};
+use wire::{Known, Request, Step, WireAction};
 
 /// The time an undo step gets at least: the plan's own may be used up.
 const UNDO_LIMIT: Duration = Duration::from_secs(10);
@@ -92,7 +94,7 @@ impl Executor {
         for action in &plan.actions {
             let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
             let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
-            let step = self.step(&plan, action, limits, course.known.clone()).await;
+            let step = self.carry_out(&plan, action, limits, &mut course).await;
             let goes_on = course.record(name(action), step);
             self.note(plan.id, Some(course.steps.clone()));
             if !goes_on {
@@ -103,7 +105,7 @@ impl Executor {
             for action in &plan.undo {
                 let left = plan.timeout.saturating_sub(clock::now().since(course.begun)).max(UNDO_LIMIT);
                 let limits = Limits { wait: left, act: left };
-                let (step, took) = self.step(&plan, action, limits, course.known.clone()).await;
+                let (step, took) = self.carry_out(&plan, action, limits, &mut course).await;
                 course.steps.push(line(&format!("undo {}", name(action)), &step, took));
             }
         }
@@ -125,6 +127,26 @@ impl Executor {
         }
     }
 
+    async fn carry_out(
+        &self,
+        plan: &Plan,
+        action: &Action,
+        limits: Limits,
+        course: &mut Course,
+    ) -> (Step, Duration) {
+        match self.everywhere(plan, action, limits, course).await {
+            Some(done) => done,
+            None => self.step(plan, action, limits, course.known.clone()).await,
+        }
+    }
+
+    /// Has one child do something that needs no leave.
+    async fn ask(&self, plan: &Plan, action: WireAction, limits: Limits, known: Known) -> Step {
+        let limit = limits.act.min(limits.wait);
+        let request = Request::new(plan, action, &self.stage_root, known, clock::now() + limit);
+        settle(self.launcher.run(&request, limit, None).await)
+    }
+
     async fn step(&self, plan: &Plan, action: &Action, limits: Limits, known: Known) -> (Step, Duration) {
         let begun = clock::now();
         let Limits { wait, act } = limits;
@@ -135,7 +157,7 @@ impl Executor {
             Ok(permit) => {
                 let now = clock::now();
                 let limit = act.min(wait.saturating_sub(now.since(begun)));
-                let request = Request::new(plan, action, &self.stage_root, known, now + limit);
+                let request = Request::new(plan, action.into(), &self.stage_root, known, now + limit);
                 settle(self.launcher.run(&request, limit, permit).await)
             }
         };
@@ -151,6 +173,7 @@ impl Executor {
 }
 
 /// How long a step may take.
+#[derive(Clone, Copy)]
 struct Limits {
     /// With the wait for its turn.
     wait: Duration,
@@ -178,6 +201,8 @@ struct Course {
     gap: Option<Duration>,
     gone_at: Option<Monotonic>,
     known: Known,
+    /// Mounts that consumers lost, by their ids.
+    left_behind: BTreeSet<u32>,
 }
 
 impl Course {
@@ -189,6 +214,7 @@ impl Course {
             gap: None,
             gone_at: None,
             known: Known::default(),
+            left_behind: BTreeSet::new(),
         }
     }
 
@@ -212,7 +238,14 @@ impl Course {
 
     fn report(self, plan: &Plan) -> PlanReport {
         let took = clock::now().since(self.begun);
-        PlanReport { id: plan.id, outcome: self.outcome, steps: self.steps, gap: self.gap, took }
+        PlanReport {
+            id: plan.id,
+            outcome: self.outcome,
+            steps: self.steps,
+            gap: self.gap,
+            took,
+            left_behind: self.left_behind.into_iter().map(MountId).collect(),
+        }
     }
 }
 
@@ -232,5 +265,7 @@ const fn name(action: &Action) -> &'static str {
         Action::Verify { .. } => "verify",
         Action::DetachTop => "detach",
         Action::Unstage => "unstage",
+        Action::CoverConsumers { .. } => "cover",
+        Action::SwapConsumers { .. } => "consumers",
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_core::consumer::Consumers;
 use agent_core::id::{SuperblockId, UniqueMountId};
 use agent_core::incident::{Daemon, Device};
 use agent_core::observation::{Census, KernelErrors};
@@ -13,6 +14,7 @@ use agent_core::topology::MountTable;
 mod btrfs;
 pub mod census;
 pub mod cgroups;
+pub mod consumers;
 pub mod ebpf;
 pub mod fanotify;
 pub mod fuse_daemons;
@@ -35,6 +37,8 @@ pub enum SourceName {
     Bpf,
     /// The census of tasks that wait.
     Census,
+    /// Who still holds what was replaced.
+    Consumers,
     /// fanotify's file-system errors.
     FanotifyFs,
     /// fanotify's mount events.
@@ -56,9 +60,10 @@ pub enum SourceName {
 
 impl SourceName {
     /// Every source, in label order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Bpf,
         Self::Census,
+        Self::Consumers,
         Self::FanotifyFs,
         Self::FanotifyMnt,
         Self::FuseDaemons,
@@ -75,6 +80,7 @@ impl SourceName {
         match self {
             Self::Bpf => "bpf",
             Self::Census => "census",
+            Self::Consumers => "consumers",
             Self::FanotifyFs => "fanotify_fs",
             Self::FanotifyMnt => "fanotify_mnt",
             Self::FuseDaemons => "fuse_daemons",
@@ -130,6 +136,8 @@ pub enum SensorEvent {
     Renewed(SuperblockId, Monotonic),
     /// Who waits on tracked superblocks; replaces the last census.
     Blocked(Census),
+    /// Who holds what volumes showed before.
+    Consumers(Consumers),
     /// Which devices lie below which tracked superblocks, nearest first; replaces what was told.
     Devices(BTreeMap<SuperblockId, Vec<Device>>),
     /// Which processes serve which tracked FUSE file systems, as far as it is known now.

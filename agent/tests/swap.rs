@@ -10,6 +10,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 #[path = "swap/block.rs"]
 mod block;
+#[path = "swap/consumers.rs"]
+mod consumers;
+#[path = "swap/container.rs"]
+mod container;
 #[path = "swap/children.rs"]
 mod children;
 #[path = "swap/fuse.rs"]
@@ -29,14 +33,24 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == "act") {
         return agent::remediation::run_act().into();
     }
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "hammer") {
+        return container::hammer();
+    }
     let arguments = Arguments::from_args();
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: mounts need root");
         return ExitCode::SUCCESS;
     }
     lab::enter_own_namespace();
-    let groups =
-        [block::TESTS, children::TESTS, fuse::TESTS, propagation::TESTS, table::TESTS, without_a_gap::TESTS];
+    let groups = [
+        block::TESTS,
+        children::TESTS,
+        consumers::TESTS,
+        fuse::TESTS,
+        propagation::TESTS,
+        table::TESTS,
+        without_a_gap::TESTS,
+    ];
     let trials = groups.concat().into_iter().map(|(name, test)| Trial::test(name, move || run(test)));
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

@@ -21,6 +21,7 @@ mod bench_loop;
 mod bench_programs;
 mod block_faults;
 mod blocked_tasks;
+mod containers;
 mod controls;
 mod damaged_state;
 mod errors_on_names;
@@ -72,6 +73,7 @@ pub(crate) fn table() -> Vec<Case> {
         block_faults::CASES,
         hung_volumes::CASES,
         blocked_tasks::CASES,
+        containers::CASES,
         slow_volume::CASES,
         asked_while_hung::CASES,
         sentinel_and_write::CASES,

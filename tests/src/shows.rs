@@ -6,6 +6,7 @@ mod demo;
 mod detection;
 mod instructions;
 mod overhead;
+mod recovery;
 mod scale;
 mod spread;
 
@@ -35,6 +36,7 @@ pub(crate) const SHOWS: &[Case] = &[
         timeout: Duration::from_secs(3600),
         run: detection::run,
     },
+    Case { name: "recovery", needs: &[Need::Root], timeout: Duration::from_secs(3600), run: recovery::run },
     Case {
         name: "instructions",
         needs: &[Need::Root, Need::Bpf],

@@ -20,6 +20,13 @@ pub(crate) enum What {
         #[arg(long, default_value_t = 200)]
         faults: usize,
     },
+    /// From `Degraded` to good again for each method of repair, and how long nothing stood at the path, beside what
+    /// mount(8) takes on its own
+    Recovery {
+        /// How many repairs of the first method; of slower ones it is a part
+        #[arg(long, default_value_t = 40)]
+        rounds: usize,
+    },
     /// What each family of hooks costs in instructions, on an emulated machine whose clock counts them
     Instructions {
         /// On which kernel (5.10, 6.1, 6.12, 6.18, 7.3)
@@ -36,6 +43,7 @@ pub(crate) fn run(what: &What) -> Result<()> {
     match *what {
         What::Overhead { pairs } => shows::run("overhead", pairs),
         What::Detection { faults } => shows::run("detection", faults),
+        What::Recovery { rounds } => shows::run("recovery", rounds),
         What::Instructions { kernel } => vm::instructions(kernel),
         What::Scale => scale::run(),
     }

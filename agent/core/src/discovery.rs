@@ -17,6 +17,7 @@ use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::memory::Known;
 use crate::path::{BytePath, escape};
 use crate::policy::Policy;
+use crate::remediation::consumers::is_guard;
 use crate::topology::automount::Automount;
 use crate::topology::walk::Walks;
 use crate::topology::{Mount, MountTable, Propagation};
@@ -165,6 +166,8 @@ fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable, walks: &mut Walks<'a>)
     let own = stack.iter().rev().copied().find(|mount| is_what_was_wanted(spec, mount));
     let (presence, mount) = match (walks.visible_at(&spec.mountpoint), own) {
         (Some(top), _) if top.fstype == "autofs" => (Presence::Idle, None),
+        // Put there by a plan, so that nobody writes into the bare directory.
+        (Some(top), _) if is_guard(top) => (Presence::Missing, None),
         (Some(top), _) if is_what_was_wanted(spec, top) => (Presence::Present, Some(top)),
         (_, Some(own)) => (Presence::Covered, Some(own)),
         (Some(top), None) => (Presence::WrongMount, Some(top)),

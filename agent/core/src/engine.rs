@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
+use crate::consumer::{Consumers, Dead};
 use crate::engine::causes::Below;
 use crate::engine::errands::Errands;
 use crate::engine::incidents::Incidents;
@@ -35,6 +36,7 @@ use crate::volume::{ProbeUser, Sentinel};
 mod acknowledge;
 mod causes;
 mod census;
+mod consumers;
 mod controls;
 mod errands;
 mod incidents;
@@ -66,6 +68,8 @@ pub enum Input {
     Kernel(KernelErrors),
     /// Who waits on tracked superblocks; replaces the last census.
     Census(Census),
+    /// Who holds what volumes showed before; replaces what was known of the superblocks in it.
+    Consumers(Consumers),
     /// The answer to a probe (the first one: a timed-out probe answers with `TimedOut`).
     Probe(ProbeReport),
     /// An abandoned worker came back or died: its superblock may be probed again.
@@ -141,6 +145,8 @@ pub enum Output {
         /// Always [`Outcome::Interrupted`].
         outcome: Outcome,
     },
+    /// The superblocks whose mounts and open files are to be found, in all namespaces: replaces the last set.
+    FindConsumers(Vec<Dead>),
     /// What became of an acknowledgement.
     Acknowledged {
         /// Of which volume.
@@ -283,6 +289,10 @@ pub struct Engine {
     below: Below,
     incidents: Incidents,
     tracked: Vec<Tracked>,
+    /// What was last asked about.
+    dead: Vec<Dead>,
+    /// What is to be asked about may have changed.
+    dead_changed: bool,
     /// A volume came, went, or moved: the kernel's side is told at once.
     track_changed: bool,
     /// A probe learnt a root: the kernel's side is told when some more may have come together.
@@ -321,6 +331,8 @@ impl Engine {
             below: Below::default(),
             incidents: Incidents::default(),
             tracked: Vec::new(),
+            dead: Vec::new(),
+            dead_changed: false,
             track_changed: false,
             track_learnt: false,
             track_not_before: None,
@@ -346,6 +358,7 @@ impl Engine {
             Input::MountTable(table) => self.take_table(table, now, &mut outputs),
             Input::Kernel(errors) => self.take_errors(&errors, now, &mut outputs),
             Input::Census(census) => self.take_census(census, now),
+            Input::Consumers(consumers) => self.take_consumers(&consumers),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
             Input::ProbeReturned(id) => self.probe_returned(id, now),
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
@@ -370,6 +383,10 @@ impl Engine {
         }
         self.serve_waiting(now, &mut outputs);
         self.track(now, &mut outputs);
+        let has_moved = outputs.iter().any(|output| matches!(output, Output::Transition(_)));
+        if core::mem::take(&mut self.dead_changed) || has_moved {
+            self.ask_consumers(&mut outputs);
+        }
         self.forget_unclaimed(now, &mut outputs);
         self.incidents.tick(now, &mut outputs);
         outputs

@@ -31,6 +31,7 @@ pub mod policy;
 pub mod discovery;
 pub mod health;
 pub mod remediation;
+pub mod consumer;
 pub mod secret;
 pub mod incident;
 pub mod memory;

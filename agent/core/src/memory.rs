@@ -9,6 +9,7 @@ use core::time::Duration;
 use crate::health::loss::{Damage, Loss};
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::BytePath;
+use crate::remediation::consumers::Holding;
 use crate::time::Monotonic;
 use crate::topology::{Mount, Options};
 use crate::verdict::{HealthState, Reason};
@@ -42,6 +43,17 @@ pub struct Memory {
     pub was_readable: bool,
     /// What is known of the mount that was there; only of this boot.
     pub mount: Option<MountMemory>,
+    /// What it showed before and others may still hold; only of this boot.
+    pub left: Vec<LeftMemory>,
+}
+
+/// A superblock that was replaced because it was sick.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeftMemory {
+    /// Which.
+    pub superblock: SuperblockId,
+    /// What its mounts look like; `None`: guards that stand for it.
+    pub holding: Option<Holding>,
 }
 
 /// A mount as the table showed it.

@@ -1,10 +1,10 @@
 //! The closed list of facts that the core accepts from outside.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{collections::BTreeSet, string::String, vec::Vec};
 use core::time::Duration;
 
 use crate::errno::Errno;
-use crate::id::{Generation, PlanId, ProbeId, SuperblockId, VolumeId};
+use crate::id::{Generation, MountId, PlanId, ProbeId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::remediation::Outcome;
 use crate::time::Monotonic;
@@ -303,6 +303,8 @@ pub struct PlanReport {
     pub gap: Option<Duration>,
     /// How long the whole plan took.
     pub took: Duration,
+    /// Mounts of the old superblock that it took out of the tables, by their ids: files may be open on them.
+    pub left_behind: BTreeSet<MountId>,
 }
 
 /// A plan that was written down before it acted and has no outcome: found in the journal at the start.
@@ -323,7 +325,6 @@ pub struct Unfinished {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::collections::BTreeSet;
 
     #[test]
     fn labels_are_unique() {

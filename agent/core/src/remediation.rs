@@ -6,10 +6,12 @@ use core::time::Duration;
 use crate::errno::Errno;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::path::BytePath;
+use crate::remediation::consumers::Holding;
 use crate::verdict::Reason;
-use crate::volume::{Identity, Method, Sentinel};
+use crate::volume::{Identity, Method, Reach, Sentinel};
 
 pub mod budget;
+pub mod consumers;
 pub mod ladder;
 pub mod plan;
 pub mod settle;
@@ -51,6 +53,8 @@ impl Plan {
             Action::Stage { .. } | Action::RunInPlace { .. } | Action::UnmountOld => self.helper_timeout,
             Action::CheckStaged { .. }
             | Action::Swap { .. }
+            | Action::CoverConsumers { .. }
+            | Action::SwapConsumers { .. }
             | Action::Verify { .. }
             | Action::DetachTop
             | Action::Unstage => self.timeout.saturating_sub(self.helper_timeout).max(SHORT),
@@ -85,6 +89,24 @@ pub enum Action {
     },
     /// Unmount the old one first, plainly. For file systems whose device can be mounted only once at a time.
     UnmountOld,
+    /// Take every other mount of the old superblock away, plainly, and leave guards in their places. All of them or
+    /// none: where one is in use, the others come back. For file systems whose device can be mounted only once at a
+    /// time.
+    CoverConsumers {
+        /// What they look like.
+        holding: Holding,
+        /// Which of them may be touched.
+        reach: Reach,
+    },
+    /// Show the new file system wherever else a mount of the old superblock, or a guard in the place of one, is: on
+    /// the host and in every other mount namespace, each with its own root and its own options. The new one is what
+    /// is staged, or else what the mount point shows.
+    SwapConsumers {
+        /// What mounts of the old superblock look like; without it only guards are replaced.
+        holding: Option<Holding>,
+        /// Which of them may be touched.
+        reach: Reach,
+    },
     /// Show the staged mount at the mount point: beneath the old one, then detach the old one. Where the
     /// kernel or the place does not allow beneath: detach and move back to back, gap measured.
     Swap {
@@ -143,6 +165,8 @@ pub enum Refusal {
     NotAMountPoint,
     /// `mount` reached the kernel's limit on mounts, not the disk's on space.
     MountLimit,
+    /// Other mounts of the old superblock could not be replaced.
+    ConsumersLeft,
 }
 
 impl Refusal {
@@ -157,6 +181,7 @@ impl Refusal {
             Self::StagedSick => "staged_sick",
             Self::NotAMountPoint => "not_a_mount_point",
             Self::MountLimit => "mount_limit",
+            Self::ConsumersLeft => "consumers_left",
         }
     }
 }

@@ -3,6 +3,7 @@
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use core::time::Duration;
 
+use crate::consumer::{FileHolder, StaleMount};
 use crate::errno::Errno;
 use crate::health::claims::Claims;
 use crate::health::loss::{Damage, Loss};
@@ -72,6 +73,14 @@ pub struct VolumeStatus {
     pub blocked_count: u64,
     /// Those that have waited longest, at most 16.
     pub blocked: Vec<BlockedTask>,
+    /// How many mounts, in any namespace, still show what the volume showed before it was replaced.
+    pub stale_mounts: u64,
+    /// The first of them, at most 16.
+    pub stale: Vec<StaleMount>,
+    /// How many files are open on what was replaced.
+    pub stale_files: u64,
+    /// The processes with most of them, at most 16.
+    pub stale_holders: Vec<FileHolder>,
     /// Attempts at repair within the last hour.
     pub attempts: u32,
     /// The plan that is running.

@@ -121,11 +121,30 @@ pub struct Repair {
     pub timeout: Duration,
     /// Attempts per hour; then `Quarantined`.
     pub max_attempts: u32,
+    /// What of its consumers is repaired with it.
+    pub consumers: Reach,
+}
+
+/// Which other mounts of a volume's superblock are repaired with the volume: binds, and those of running containers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Reach {
+    /// None.
+    Nothing,
+    /// All but those that the kubelet made, which it looks after itself.
+    #[default]
+    Unowned,
+    /// All.
+    All,
 }
 
 impl Default for Repair {
     fn default() -> Self {
-        Self { method: Method::Mount, timeout: Duration::from_secs(60), max_attempts: 5 }
+        Self {
+            method: Method::Mount,
+            timeout: Duration::from_secs(60),
+            max_attempts: 5,
+            consumers: Reach::default(),
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::cli::StatusOutput;
-use crate::cli::{Cli, Command, ExportOutput, ReportOutput, SentinelCommand, SentinelInitArgs, StateCommand};
+use crate::cli::{Cli, Command, ExportOutput, RemountArgs, ReportOutput, SentinelCommand, SentinelInitArgs};
+use crate::cli::{StateCommand, StatusOutput};
 use crate::client::{self, Console, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
@@ -27,6 +27,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Act(_) => return remediation::run_act(),
         Command::MarkFs(args) => return sensor::fanotify::run_mark_child(&args.arguments),
         Command::Census(args) => return sensor::census::run_census_child(args.parent),
+        Command::Consumers(args) => return sensor::consumers::run_consumers_child(args.parent),
         _ => cli,
     };
     let sources = cli.sources(Environment::of_process());
@@ -57,12 +58,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Resume(args) => {
             block_on(client::resume(&socket, args.whom.volume.as_deref(), args.output.into(), console))
         }
-        Command::Remount(args) if args.dry_run => {
-            block_on(client::preview(&socket, &args.volume, args.output.into(), console))
-        }
-        Command::Remount(args) => {
-            block_on(client::remount(&socket, &args.volume, args.output.into(), console))
-        }
+        Command::Remount(args) => remount(&socket, &args, console),
         Command::State(args) => state(&socket, &sources, args.command, console),
         Command::Sentinel(args) => {
             let SentinelCommand::Init(args) = args.command;
@@ -71,9 +67,21 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
         Command::CheckConfig(_) => check_config(&sources, console),
-        Command::Run(_) | Command::Worker(_) | Command::Act(_) | Command::MarkFs(_) | Command::Census(_) => {
-            agent(sources, console)
-        }
+        Command::Run(_)
+        | Command::Worker(_)
+        | Command::Act(_)
+        | Command::MarkFs(_)
+        | Command::Census(_)
+        | Command::Consumers(_) => agent(sources, console),
+    }
+}
+
+fn remount(socket: &Path, args: &RemountArgs, console: &mut Console<'_>) -> ExitCode {
+    let (volume, output) = (&args.volume, args.output.into());
+    if args.dry_run {
+        block_on(client::preview(socket, volume, output, console))
+    } else {
+        block_on(client::remount(socket, volume, output, console))
     }
 }
 

@@ -293,6 +293,7 @@ impl EventLoop {
                     events::log_transition(&transition);
                 }
                 Output::Track(tracked) => self.sources.track(tracked),
+                Output::FindConsumers(dead) => self.sources.find_consumers(dead),
                 Output::Note(note) => events::log_note(&note),
                 Output::Incident(moment, incident) => {
                     self.changes.is_urgent = true;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::consumer::Dead;
 use agent_core::engine::Tracked;
 use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
@@ -22,7 +23,7 @@ use crate::sensor::cgroups::{self, Cgroups};
 use crate::sensor::fanotify::{self, FsErrors, MarkRefused, MountEvents, may_report};
 use crate::sensor::fuse_daemons::FuseDaemons;
 use crate::sensor::sysfs_errors::SysfsErrors;
-use crate::sensor::{SensorEvent, SourceName, SourceState, census, ebpf, mountinfo};
+use crate::sensor::{SensorEvent, SourceName, SourceState, census, consumers, ebpf, mountinfo};
 use crate::sys::clock;
 
 /// Setting a mark resolves a path, in a child that is given up after this.
@@ -43,6 +44,7 @@ pub(super) struct Sources {
     /// Starts when it is known whether there is an iterator.
     census: Option<census::Handle>,
     cgroups: Option<Cgroups>,
+    consumers: Option<consumers::Handle>,
     /// For sensors that start later.
     events: mpsc::WeakSender<SensorEvent>,
     mountinfo: Option<mountinfo::Handle>,
@@ -114,6 +116,9 @@ impl Sources {
         facts.source(SourceName::FanotifyFs, state);
         let (fuse_daemons, state) = FuseDaemons::start(PROC.into(), events.clone());
         facts.source(SourceName::FuseDaemons, state);
+        let program = vec![super::OWN_BINARY.into(), consumers::CONSUMERS_SUBCOMMAND.into()];
+        let (consumers, state) = consumers::start(program, events.clone());
+        facts.source(SourceName::Consumers, state);
         let (sysfs, state) = SysfsErrors::start(Path::new(SYSFS), events.clone());
         facts.source(SourceName::Sysfs, state);
         Self {
@@ -122,6 +127,7 @@ impl Sources {
             is_unconfirmed: false,
             census: None,
             cgroups: Cgroups::start(cgroups::ROOTS.map(PathBuf::from).to_vec(), events.clone()),
+            consumers,
             events: events.downgrade(),
             mountinfo,
             mount_events,
@@ -164,6 +170,13 @@ impl Sources {
     fn tell_census(&self) {
         if let Some(census) = &self.census {
             census.track(&self.tracked);
+        }
+    }
+
+    /// Takes in whose mounts and open files are to be found.
+    pub(super) fn find_consumers(&self, dead: Vec<Dead>) {
+        if let Some(consumers) = &self.consumers {
+            consumers.ask(dead);
         }
     }
 
@@ -356,6 +369,7 @@ impl Sources {
         drop(self.fs_errors.take());
         drop(self.fuse_daemons.take());
         drop(self.sysfs.take());
+        drop(self.consumers.take());
         drop(self.mountinfo.take());
         drop(self.census.take());
         if let Some(handle) = self.ebpf.take() {

@@ -10,6 +10,7 @@ use crate::export::percent::PercentEncoded;
 use crate::export::timestamp::Timestamp;
 use crate::export::view::{LossView, PauseView, VolumeAnswer, VolumeView};
 
+mod consumers;
 mod meaning;
 
 /// Prints all that is known. Ends with 1 when the volume is sick.
@@ -64,6 +65,7 @@ fn render(answer: &VolumeAnswer) -> String {
     verdict(&mut page, volume);
     place(&mut page, volume);
     evidence(&mut page, volume);
+    consumers::consumers(&mut page, volume);
     judgement(&mut page, volume);
     repair(&mut page, volume);
     history(&mut page, volume);

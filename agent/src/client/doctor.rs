@@ -178,6 +178,7 @@ container the same under securityContext.capabilities.add, without CAP_.
 SOURCE        STATE     WHY
 bpf           degraded  fexit is refused, continuing with sys_exit
 census        running   -
+consumers     running   -
 fanotify_fs   running   -
 fanotify_mnt  off       the kernel is older than 6.15
 fuse_daemons  running   -

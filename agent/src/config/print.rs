@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use agent_core::path::escape;
 use agent_core::policy::Policy;
-use agent_core::volume::{Method, ProbeUser, Selector, Sentinel, VolumeSpec, Watch};
+use agent_core::volume::{Method, ProbeUser, Reach, Selector, Sentinel, VolumeSpec, Watch};
 
 use super::Config;
 use super::scalar::{word, written};
@@ -74,8 +74,13 @@ fn volume(out: &mut String, spec: &VolumeSpec) {
     }
     line(out, "timeout", &quoted(&written(spec.repair.timeout)));
     line(out, "max_attempts", &spec.repair.max_attempts.to_string());
+    match spec.repair.consumers {
+        Reach::Nothing => line(out, "swap_consumers", "false"),
+        Reach::All => line(out, "swap_consumers", "true"),
+        // What holds without the key is less than `true`, and has no word of its own.
+        Reach::Unowned => {}
+    }
     // Fixed until this version knows more.
-    line(out, "swap_consumers", "false");
     line(out, "delete_pods", "false");
 }
 

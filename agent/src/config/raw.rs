@@ -205,6 +205,7 @@ pub(super) struct RawRepair {
     pub(super) command: Given<Vec<Argument>>,
     pub(super) timeout: Given<HelperTimeout>,
     pub(super) max_attempts: Given<MaxAttempts>,
+    pub(super) swap_consumers: Given<bool>,
 }
 
 impl RawRepair {
@@ -214,9 +215,9 @@ impl RawRepair {
             command: table.open_scalars("command"),
             timeout: table.scalar("timeout"),
             max_attempts: table.scalar("max_attempts"),
+            swap_consumers: table.scalar("swap_consumers"),
         };
         // Read so that they are known and checked; what asks for more than `false` has been reported.
-        table.scalar::<bool>("swap_consumers");
         table.scalar::<bool>("delete_pods");
         table.scalar::<bool>("hook");
         table.finish();

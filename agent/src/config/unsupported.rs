@@ -21,7 +21,7 @@ enum Which {
 
 const METHOD_ADVICE: &str = "use method = \"mount\" with source, fstype and options, or method = \"command\"";
 
-const TABLE: [Unsupported; 6] = [
+const TABLE: [Unsupported; 5] = [
     Unsupported { key: "volume.repair.method", which: Which::Text("fstab"), instead: METHOD_ADVICE },
     Unsupported { key: "volume.repair.method", which: Which::Text("systemd"), instead: METHOD_ADVICE },
     Unsupported { key: "volume.repair.method", which: Which::Text("csi"), instead: METHOD_ADVICE },
@@ -29,11 +29,6 @@ const TABLE: [Unsupported; 6] = [
         key: "volume.repair.hook",
         which: Which::Any,
         instead: "leave it out; the ladder then begins with the repair method",
-    },
-    Unsupported {
-        key: "volume.repair.swap_consumers",
-        which: Which::True,
-        instead: "write swap_consumers = false; containers that hold the old mount must be restarted by hand",
     },
     Unsupported {
         key: "volume.repair.delete_pods",

@@ -1,7 +1,7 @@
 //! One `[[volume]]`: what belongs together within it.
 
 use agent_core::id::VolumeId;
-use agent_core::volume::{Identity, Method, Mode, Repair, Sentinel, VolumeSpec, Watch};
+use agent_core::volume::{Identity, Method, Mode, Reach, Repair, Sentinel, VolumeSpec, Watch};
 
 use super::error::{Place, Problem};
 use super::raw::{RawRepair, RawSentinel, RawVolume};
@@ -190,5 +190,11 @@ fn repair(raw: RawRepair, method: Option<MethodName>) -> Repair {
         method,
         timeout: raw.timeout.value().map_or(default.timeout, |timeout| timeout.0),
         max_attempts: raw.max_attempts.value().map_or(default.max_attempts, |attempts| attempts.0),
+        // What the kubelet made is touched only where somebody has said so.
+        consumers: match raw.swap_consumers.value() {
+            None => default.consumers,
+            Some(true) => Reach::All,
+            Some(false) => Reach::Nothing,
+        },
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::consumer::{FileHolder, StaleMount};
 use agent_core::engine::Transition;
 use agent_core::errno::Errno;
 use agent_core::health::claims::{Claim, ClaimSource, Said};
@@ -40,6 +41,7 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         sources: BTreeMap::from([
             (SourceName::Bpf, SourceState::Degraded("fexit is refused, continuing with sys_exit".into())),
             (SourceName::Census, SourceState::Running),
+            (SourceName::Consumers, SourceState::Running),
             (SourceName::FanotifyFs, SourceState::Running),
             (SourceName::FanotifyMnt, SourceState::Off("the kernel is older than 6.15".into())),
             (SourceName::FuseDaemons, SourceState::Running),
@@ -106,6 +108,10 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         culprits: Vec::new(),
         blocked_count: 0,
         blocked: Vec::new(),
+        stale_mounts: 0,
+        stale: Vec::new(),
+        stale_files: 0,
+        stale_holders: Vec::new(),
         attempts: 0,
         plan: None,
         due_plan: None,
@@ -276,6 +282,7 @@ fn failed_repair() -> PlanReport {
         ],
         gap: None,
         took: Duration::from_millis(41),
+        left_behind: BTreeSet::new(),
     }
 }
 
@@ -322,10 +329,28 @@ fn scratch() -> VolumeStatus {
             }),
         }),
         incident: Some(IncidentId(3)),
+        stale_mounts: 2,
+        stale: vec![stale_mount()],
+        stale_files: 5,
+        stale_holders: vec![file_holder()],
         probing: true,
         stack_depth: 2,
         ..quiet_volume("scratch")
     }
+}
+
+fn stale_mount() -> StaleMount {
+    StaleMount {
+        namespace: 4_026_532_701,
+        process: 5151,
+        comm: "python3".into(),
+        mountpoint: "/data".into(),
+        root: "/inner".into(),
+    }
+}
+
+fn file_holder() -> FileHolder {
+    FileHolder { process: 5152, comm: "worker".into(), count: 4, path: "/data/shard-7".into() }
 }
 
 fn backup() -> VolumeStatus {

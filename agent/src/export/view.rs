@@ -13,6 +13,7 @@ use super::timestamp::{Timestamp, WallClock};
 use super::{Snapshot, words};
 use agent_core::secret::hide;
 
+pub use consumers::{FileHolderView, StaleMountView};
 pub use events::{ActorView, EventList, EventView, TransitionView};
 pub use incidents::{AckAnswer, IncidentList, IncidentRef, IncidentView, LossView, MemberView};
 pub use orders::{OrderAnswer, PauseOrder, PauseView, PlanPreview, StepView};
@@ -20,6 +21,7 @@ pub use people::{BlockedView, CulpritView};
 
 pub mod doctor;
 
+mod consumers;
 mod events;
 mod incidents;
 mod orders;
@@ -159,6 +161,18 @@ pub struct VolumeView {
     /// Those that have waited longest.
     #[serde(default)]
     pub blocked: Vec<BlockedView>,
+    /// How many mounts, in any namespace, still show what was replaced.
+    #[serde(default)]
+    pub stale_mounts: u64,
+    /// The first of them.
+    #[serde(default)]
+    pub stale: Vec<StaleMountView>,
+    /// How many files are open on what was replaced.
+    #[serde(default)]
+    pub stale_open_files: u64,
+    /// The processes with most of them.
+    #[serde(default)]
+    pub stale_holders: Vec<FileHolderView>,
     /// The last transitions, newest first.
     pub history: Vec<TransitionView>,
 }
@@ -333,6 +347,10 @@ impl VolumeView {
             culprits: CulpritView::of(volume, snapshot),
             blocked_tasks: volume.blocked_count,
             blocked: BlockedView::of(volume, snapshot),
+            stale_mounts: volume.stale_mounts,
+            stale: StaleMountView::of(volume),
+            stale_open_files: volume.stale_files,
+            stale_holders: FileHolderView::of(volume),
             history: volume.history.iter().map(|transition| TransitionView::new(transition, clock)).collect(),
         }
     }

@@ -6,7 +6,7 @@ use agent_core::observation::{NotRun, PlanReport, ProbeResult};
 use agent_core::path::escape;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::verdict::Reason;
-use agent_core::volume::{Method, Mode};
+use agent_core::volume::{Method, Mode, Reach};
 
 use agent_core::secret::hide;
 
@@ -133,6 +133,8 @@ pub(crate) fn plan_method(plan: &Plan) -> &'static str {
         | Action::Swap { .. }
         | Action::Verify { .. }
         | Action::DetachTop
+        | Action::CoverConsumers { .. }
+        | Action::SwapConsumers { .. }
         | Action::Unstage => None,
     };
     plan.actions.iter().find_map(of_action).unwrap_or("settle")
@@ -158,6 +160,20 @@ pub(crate) fn action_sentence(action: &Action, plan: &Plan) -> String {
         Action::Verify { .. } => format!("verify what {mountpoint} shows now"),
         Action::DetachTop => format!("detach the old mount that still covers {mountpoint}"),
         Action::Unstage => format!("clear {stage}"),
+        Action::CoverConsumers { reach, .. } => {
+            format!("put guards in the place of its other mounts, {}", reach_words(*reach))
+        }
+        Action::SwapConsumers { reach, .. } => {
+            format!("show it wherever else the old one is mounted, {}", reach_words(*reach))
+        }
+    }
+}
+
+const fn reach_words(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Nothing => "nowhere",
+        Reach::Unowned => "on the host and in containers, the kubelet's own mounts excepted",
+        Reach::All => "on the host and in containers, the kubelet's own mounts included",
     }
 }
 
@@ -206,6 +222,9 @@ const fn refusal_sentence(refusal: Refusal) -> &'static str {
         Refusal::MountLimit => {
             "refused: the kernel's limit on mounts is reached; unmount what is not needed, or raise fs.mount-max"
         }
+        Refusal::ConsumersLeft => {
+            "refused: not every container could be given the new mount; see the steps, and restart those that are left"
+        }
     }
 }
 
@@ -248,11 +267,19 @@ mod tests {
     #[test]
     fn every_refusal_is_a_sentence_that_says_what_to_do() {
         use Refusal::{
-            Busy, MountLimit, NotAMountPoint, OtherVolume, SameSuperblock, StagedSick, TableChanged,
+            Busy, ConsumersLeft, MountLimit, NotAMountPoint, OtherVolume, SameSuperblock, StagedSick,
+            TableChanged,
         };
-        for refusal in
-            [SameSuperblock, OtherVolume, Busy, TableChanged, StagedSick, NotAMountPoint, MountLimit]
-        {
+        for refusal in [
+            SameSuperblock,
+            OtherVolume,
+            Busy,
+            TableChanged,
+            StagedSick,
+            NotAMountPoint,
+            MountLimit,
+            ConsumersLeft,
+        ] {
             let sentence = outcome_sentence(&Outcome::Refused(refusal));
             assert!(sentence.starts_with("refused: ") && sentence.contains("; "), "{sentence}");
             assert!(!sentence.contains(refusal.label()) || refusal == Busy, "{sentence}");

@@ -265,7 +265,8 @@ const VOLUME_FILE: &str = r#"{"apiVersion": "mountie/v1", "kind": "VolumeMemory"
 "wasWritable": true, "storageErrors": true, "shutdown": {"wallMs": 1699999990000, "bootNs": 4990000000000},
 "loss": {"at": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "errno": 5, "acknowledged":
 {"at": {"wallMs": 1699999991000, "bootNs": 4991000000000}, "uid": 0, "pid": 42, "comm": "mountie"}}},
-"newer": {"x": [1, null]}, "falls": []}"#;
+"left": [{"device": [0, 41]}, {"device": [0, 42], "holding": {"root": "/", "fstype": "cifs", "source":
+"//u:Zx9@filer/a"}}], "newer": {"x": [1, null]}, "falls": []}"#;
 
 pub(super) fn volume_files() -> Vec<Vec<u8>> {
     let moment = r#"{"wallMs": 1699999990000, "bootNs": 4990000000000}"#;
@@ -342,6 +343,9 @@ pub(super) const REMEDIATION_WORDS: &[&[u8]] = &[
     b"\"former\":{\"options\":[114,119],\"is_shared\":true}",
     b"\"gap\":",
     b"\"action\":\"Unstage\"",
+    b"\"action\":{\"SwapConsumers\":{\"holding\":null,\"all\":true,\"namespace\":null}}",
+    b"\"namespaces\":[{\"number\":7,\"process\":8}]",
+    b"\"detached\":[9]",
     b"[47,97]",
     b"1e99",
 ];
@@ -351,8 +355,10 @@ pub(super) fn remediation_lines() -> Vec<Vec<u8>> {
         "{\"Progress\":\"mounting\"}\n{\"Done\":{\"outcome\":\"Changed\",\"text\":\"done\",\"gap\":17,\"gone_at\":null,\"shown_at\":5,\"number_proves_nothing\":true,\"former\":{\"options\":[114,111],\"is_shared\":true}}}\n",
         "{\"Done\":{\"outcome\":{\"Refused\":\"busy\"},\"text\":\"\",\"gap\":null,\"gone_at\":null,\"shown_at\":null,\"number_proves_nothing\":false,\"former\":null}}\n",
         "{\"Done\":{\"outcome\":{\"Failed\":5},\"text\":\"\",\"gap\":null,\"gone_at\":null,\"shown_at\":null,\"number_proves_nothing\":false,\"former\":null}}\n",
-        "{\"parent\":1,\"deadline\":18446744073709551615,\"stage_root\":[47,115],\"mountpoint\":[47,109],\"stage\":[47,115,47,49],\"old\":46,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"Stage\":{\"command\":null,\"source\":[102],\"fstype\":\"nfs4\",\"options\":[\"hard\"]}}}\n",
-        "{\"parent\":1,\"deadline\":1,\"stage_root\":[],\"mountpoint\":[],\"stage\":[],\"old\":null,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"CheckStaged\":{\"sentinel\":{\"path\":[97],\"content\":null},\"uuid\":null,\"fsid\":\"a1\",\"source\":null,\"fstype\":null}}}\n",
+        "{\"parent\":1,\"deadline\":18446744073709551615,\"volume\":\"models\",\"stage_root\":[47,115],\"mountpoint\":[47,109],\"stage\":[47,115,47,49],\"old\":46,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"Stage\":{\"command\":null,\"source\":[102],\"fstype\":\"nfs4\",\"options\":[\"hard\"]}}}\n",
+        "{\"parent\":1,\"deadline\":1,\"volume\":\"models\",\"stage_root\":[],\"mountpoint\":[],\"stage\":[],\"old\":null,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"CheckStaged\":{\"sentinel\":{\"path\":[97],\"content\":null},\"uuid\":null,\"fsid\":\"a1\",\"source\":null,\"fstype\":null}}}\n",
+        "{\"parent\":1,\"deadline\":1,\"volume\":\"models\",\"stage_root\":[47],\"mountpoint\":[47,109],\"stage\":[47,115],\"old\":46,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"CoverConsumers\":{\"holding\":{\"root\":[47],\"fstype\":\"nfs4\",\"source\":[102,58,233]},\"all\":false,\"namespace\":{\"number\":7,\"process\":8}}}}\n",
+        "{\"Done\":{\"outcome\":{\"Refused\":\"consumers_left\"},\"text\":\"\",\"gap\":null,\"gone_at\":null,\"shown_at\":null,\"number_proves_nothing\":false,\"former\":null,\"namespaces\":[{\"number\":7,\"process\":8}],\"detached\":[9,10]}}\n",
     ])
 }
 
@@ -379,6 +385,28 @@ pub(super) fn census_lines() -> Vec<Vec<u8>> {
     ])
 }
 
+pub(super) const CONSUMERS_WORDS: &[&[u8]] = &[
+    b"[{\"volume\":\"",
+    b"\"superblock\":",
+    b"\"holding\":null",
+    b"\"holding\":{\"root\":[47],\"fstype\":\"nfs4\",\"source\":[120,255]}",
+    b"\"ids\":[7,8]",
+    b"{\"found\":[",
+    b"\"shown\":[",
+    b"\"files\":18446744073709551615",
+    b"\"holders\":[",
+    b",",
+    b"\n",
+    b"4294967295",
+];
+
+pub(super) fn consumers_lines() -> Vec<Vec<u8>> {
+    owned(&[
+        "[{\"volume\":\"models\",\"superblock\":46,\"holding\":{\"root\":[47],\"fstype\":\"nfs4\",\"source\":[102,58,255]},\"ids\":[7,9]},{\"volume\":\"models\",\"superblock\":4294967295,\"holding\":null,\"ids\":[]}]\n",
+        "{\"found\":[{\"mounts\":1,\"shown\":[{\"namespace\":4026531841,\"process\":9,\"comm\":\"c\",\"mountpoint\":[47,100,233],\"root\":[47]}],\"ids\":[7],\"files\":3,\"holders\":[{\"process\":9,\"comm\":\"c\",\"count\":3,\"path\":[47,100,47,255]}]}],\"refused\":0,\"is_partial\":false,\"micros\":9}\n",
+    ])
+}
+
 pub(super) const PROCFS_WORDS: &[&[u8]] = &[
     b"(",
     b")",
@@ -391,6 +419,7 @@ pub(super) const PROCFS_WORDS: &[&[u8]] = &[
     b"syscr: ",
     b"\n",
     b"voluntary_ctxt_switches:\t",
+    b"mnt_id:\t",
     b" ",
     b"request_wait_answer",
     b"18446744073709551615",
@@ -401,6 +430,7 @@ pub(super) fn procfs() -> Vec<Vec<u8>> {
         "71 (a) b (c)) D 70 71 71 0 -1 4194304 94 0 0 0 0 0 0 0 20 0 1 0 4242 2834432 224 18446744073709551615 1 1 0\n",
         "0 0x3 0x7ffd 0x1000 0x0 0x0 0x0 0x7ffd5a5a5a5a 0x7f1234567890\nrunning\n-1 0x7ffd5a5a5a5a 0x7f12\n",
         "[<0>] request_wait_answer+0x12/0x34 [fuse]\n[<0>] do_dentry_open.isra.0+0x1/0x2\n",
+        "pos:\t0\nflags:\t0100000\nmnt_id:\t58\nino:\t90\n",
         "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\nrchar: 9\nsyscr: 3\nsyscw: 4\n",
         TABLE,
     ])

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use agent_core::consumer::Dead;
 use agent_core::discovery::{Presence, discover};
 use agent_core::engine::{Engine, Input, Output};
 use agent_core::id::{PlanId, VolumeId};
@@ -88,9 +89,10 @@ fn check_sightings(policy: &Policy, table: &MountTable) {
     }
 }
 
-/// One probe for a superblock at a time, and no volume twice in what the kernel counts for and what is kept.
+/// One probe for a superblock at a time, and nothing twice in what the kernel counts for, what is kept, and what is
+/// looked for.
 fn check_outputs(outputs: &[Output]) {
-    let (mut looked_at, mut remembered) = (BTreeSet::new(), BTreeSet::new());
+    let (mut looked_at, mut remembered, mut dead) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for output in outputs {
         match output {
             Output::Probe(order) | Output::Errand(order) => {
@@ -100,6 +102,10 @@ fn check_outputs(outputs: &[Output]) {
                 assert_eq!(tracked.iter().collect::<BTreeSet<_>>().len(), tracked.len());
             }
             Output::Remember(memory) => assert!(remembered.insert(&memory.volume), "{}", memory.volume),
+            Output::FindConsumers(asked) => {
+                let key = |dead: &Dead| (dead.volume.clone(), dead.superblock, dead.holding.is_some());
+                assert!(asked.iter().all(|asked| dead.insert(key(asked))), "asked twice: {asked:?}");
+            }
             Output::Execute(_)
             | Output::WouldExecute(_)
             | Output::Transition(_)

@@ -1,13 +1,15 @@
 //! The table of targets, and what each of them demands of its decoder beyond not failing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_common::decode as records;
 use agent_common::key::CounterKey;
+use agent_core::consumer::Dead;
 use agent_core::errno::Errno;
 use agent_core::glob::{Glob, Kind};
-use agent_core::id::SuperblockId;
+use agent_core::id::{SuperblockId, VolumeId};
 use agent_core::remediation::Outcome;
 use agent_core::time::Monotonic;
 use agent_core::{path, secret};
@@ -19,6 +21,7 @@ use crate::kernel::btf::KernelTypes;
 use crate::probe::protocol;
 use crate::remediation::wire;
 use crate::sensor::census::{procfs, wire as census};
+use crate::sensor::consumers::{child as consumers_child, wire as consumers};
 use crate::sensor::ebpf::decode as observations;
 use crate::sensor::fanotify::{decode as fanotify, mark};
 use crate::store::memory::{Clocks, File};
@@ -149,6 +152,14 @@ pub const TARGETS: &[Target] = &[
         feed: census_lines,
         seeds: seeds::census_lines,
         words: seeds::CENSUS_WORDS,
+        memory: Memory { per_byte: 100, fixed: 16 << 10 },
+        grow: repeated,
+    },
+    Target {
+        name: "consumers_wire",
+        feed: consumers_lines,
+        seeds: seeds::consumers_lines,
+        words: seeds::CONSUMERS_WORDS,
         memory: Memory { per_byte: 100, fixed: 16 << 10 },
         grow: repeated,
     },
@@ -323,6 +334,11 @@ fn volume_file(input: &[u8]) {
             trouble.message = secret::hide(&trouble.message);
         }
         memory.known = memory.known.map(|known| Arc::new(kept_of(&known)));
+        for holding in memory.left.iter_mut().filter_map(|left| left.holding.as_mut()) {
+            if let Ok(text) = str::from_utf8(&holding.source) {
+                holding.source = secret::hide(text).into_bytes();
+            }
+        }
         assert_eq!(again.map(|again| again.into_memory(&clocks)), Some(memory.clone()));
         tables::remembered(memory, clocks.now);
     }
@@ -373,9 +389,29 @@ fn census_lines(input: &[u8]) {
     }
 }
 
+/// Both directions: what is asked about arrives as it was, and what is found belongs to it.
+fn consumers_lines(input: &[u8]) {
+    for line in input.split(|byte| *byte == b'\n') {
+        for dead in serde_json::from_slice::<Vec<consumers::WireDead>>(line).unwrap_or_default() {
+            let dead = Dead::from(dead);
+            assert_eq!(Dead::from(consumers::WireDead::from(&dead)), dead);
+        }
+        let Ok(answer) = serde_json::from_slice::<consumers::Answer>(line) else { continue };
+        let dead = Dead {
+            volume: VolumeId::new("models"),
+            superblock: SuperblockId { major: 0, minor: 46 },
+            holding: None,
+            ids: BTreeSet::new(),
+        };
+        for found in answer.found {
+            assert_eq!(found.of(&dead).superblock, dead.superblock);
+        }
+    }
+}
+
 /// Files of procfs, of which programs choose a part: their names.
 fn procfs_files(input: &[u8]) {
-    let _ = procfs::Mounts::of(input);
+    let _ = (procfs::Mounts::of(input), consumers_child::mount_of(input));
     for line in input.split(|byte| *byte == b'\n') {
         let _ = procfs::stat(line);
     }

@@ -21,6 +21,8 @@ use thiserror::Error;
 
 use crate::sys::mountinfo::leading_id;
 
+pub use crate::sys::namespaces::number_of_link;
+
 /// The namespace of this process.
 const OWN_NAMESPACE: &str = "/proc/self/ns/mnt";
 const OWN_MOUNTINFO: &str = "/proc/self/mountinfo";
@@ -29,14 +31,6 @@ const OWN_MOUNTINFO: &str = "/proc/self/mountinfo";
 ///
 /// kernel: `PROC_PID_INIT_INO`, include/linux/proc_ns.h, since 3.8.
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-
-/// The inode number in the text of a link to a mount namespace, `mnt:[4026531841]`.
-///
-/// kernel: `ns_get_name`, fs/nsfs.c, since 3.19 (fs/proc/namespaces.c before).
-#[must_use]
-pub fn number_of_link(target: &[u8]) -> Option<u32> {
-    std::str::from_utf8(target).ok()?.strip_prefix("mnt:[")?.strip_suffix(']')?.parse().ok()
-}
 
 /// The namespace that is watched.
 #[derive(Clone, PartialEq, Eq, Debug)]

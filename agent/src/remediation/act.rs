@@ -11,7 +11,7 @@ use agent_core::volume::{Identity, Sentinel};
 
 use super::scene::{Scene, Stop, say};
 use super::wire::{Line, Request, Step, WireAction};
-use super::{check, in_place, stage, swap, unmount, verify};
+use super::{check, consumers, in_place, stage, swap, unmount, verify};
 use crate::exit_code::ExitCode;
 use crate::sys::mount_table::Proc;
 use crate::sys::{mount, parent_death};
@@ -129,6 +129,9 @@ fn carry_out(scene: &Scene, action: WireAction) -> Result<Step, Stop> {
         }
         WireAction::DetachTop => unmount::detach_top(scene),
         WireAction::Unstage => unmount::unstage(scene),
+        WireAction::FindConsumers(wanted) => consumers::find(scene, &consumers::Order::new(scene, wanted)?),
+        WireAction::CoverConsumers(wanted) => consumers::cover(scene, &consumers::Order::new(scene, wanted)?),
+        WireAction::SwapConsumers(wanted) => consumers::swap(scene, &consumers::Order::new(scene, wanted)?),
     }
 }
 

@@ -75,8 +75,21 @@ pub(super) fn for_new_mount(old: Option<&Former>, wish: Wish) -> Attributes {
     Attributes { set, clear, shared: old.is_some_and(|old| old.is_shared) }
 }
 
-/// The same in the flags of mount(2), for kernels before 5.12: all that the staged mount must have, since a
-/// bind remount sets every option anew.
+/// Exactly the options of a mount, for one that takes its place.
+pub(super) fn exact(mount: &Mount) -> Attributes {
+    let wish = Wish { readonly: false, old_readonly_is_the_fault: false };
+    let attributes = for_new_mount(Some(&Former::of(mount)), wish);
+    let all = BITS.iter().map(|(_, bit)| *bit).fold(MountAttrFlags::empty(), |all, bit| all | bit);
+    Attributes { clear: attributes.clear | all, ..attributes }
+}
+
+/// The same in the flags of mount(2), for kernels before 5.12.
+pub(super) fn exact_in_old_flags(mount: &Mount) -> MountFlags {
+    in_old_flags(own(mount))
+}
+
+/// What a staged mount gets in the flags of mount(2), for kernels before 5.12: all that it must have, since a bind
+/// remount sets every option anew.
 pub(super) fn for_bind_remount(staged: &Mount, attributes: Attributes) -> MountFlags {
     in_old_flags((own(staged) & !attributes.clear) | attributes.set)
 }
@@ -121,101 +134,4 @@ fn in_old_flags(all: MountAttrFlags) -> MountFlags {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use agent_core::id::{MountId, SuperblockId};
-    use agent_core::path::BytePath;
-    use agent_core::topology::Propagation;
-
-    fn old(options: &str) -> Mount {
-        Mount {
-            id: MountId(7),
-            unique: None,
-            parent: MountId(1),
-            superblock: SuperblockId { major: 0, minor: 40 },
-            root: BytePath::from("/"),
-            mountpoint: BytePath::from("/mnt/a"),
-            options: Options::parse(options.as_bytes()),
-            propagation: Propagation::default(),
-            fstype: "tmpfs".to_owned(),
-            source: b"x".to_vec(),
-            super_options: Options::parse(b"ro,noexec"),
-        }
-    }
-
-    fn former(options: &str) -> Former {
-        Former::of(&old(options))
-    }
-
-    const PLAIN: Wish = Wish { readonly: false, old_readonly_is_the_fault: false };
-
-    #[test]
-    fn every_restriction_of_the_old_mount_is_kept() {
-        let all =
-            for_new_mount(Some(&former("ro,nosuid,nodev,noexec,nodiratime,nosymfollow,relatime")), PLAIN);
-        for (word, bit) in BITS {
-            assert!(all.set.contains(bit), "{word}");
-        }
-    }
-
-    #[test]
-    fn options_of_the_superblock_are_not_options_of_the_mount() {
-        assert!(for_new_mount(Some(&former("rw,relatime")), PLAIN).set.is_empty());
-    }
-
-    #[test]
-    fn access_times_are_one_field_with_three_values() {
-        let field = MountAttrFlags::MOUNT_ATTR__ATIME;
-        for (options, value) in [
-            ("rw,relatime", MountAttrFlags::empty()),
-            ("rw,noatime", MountAttrFlags::MOUNT_ATTR_NOATIME),
-            ("rw", MountAttrFlags::MOUNT_ATTR_STRICTATIME),
-        ] {
-            let attributes = for_new_mount(Some(&former(options)), PLAIN);
-            assert_eq!((attributes.set & field, attributes.clear), (value, field), "{options}");
-        }
-    }
-
-    #[test]
-    fn read_only_is_added_on_wish_and_dropped_only_where_it_is_the_fault() {
-        let readonly = MountAttrFlags::MOUNT_ATTR_RDONLY;
-        let wished = Wish { readonly: true, old_readonly_is_the_fault: true };
-        assert!(for_new_mount(None, wished).set.contains(readonly));
-        assert!(for_new_mount(Some(&former("ro,relatime")), wished).set.contains(readonly));
-        let fault = Wish { readonly: false, old_readonly_is_the_fault: true };
-        assert!(!for_new_mount(Some(&former("ro,relatime")), fault).set.contains(readonly));
-    }
-
-    #[test]
-    fn a_bind_remount_keeps_what_the_staged_mount_has_and_adds_the_rest() {
-        let wanted = for_new_mount(Some(&former("ro,noexec")), PLAIN);
-        let flags = for_bind_remount(&old("rw,nosuid,noatime"), wanted);
-        let expected = MountFlags::NOSUID | MountFlags::RDONLY | MountFlags::NOEXEC | MountFlags::STRICTATIME;
-        assert_eq!(flags, expected);
-        let relatime =
-            for_bind_remount(&old("rw,noatime"), for_new_mount(Some(&former("rw,relatime")), PLAIN));
-        assert_eq!(relatime, MountFlags::RELATIME);
-    }
-
-    #[test]
-    fn read_only_is_asked_of_the_side_that_had_it() {
-        let restricted = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME;
-        let readonly = restricted | MountFlags::RDONLY;
-        let mount = |options: &str, super_options: &str| Mount {
-            super_options: Options::parse(super_options.as_bytes()),
-            ..old(options)
-        };
-        for (options, super_options, first, then) in [
-            ("rw,nosuid,nodev,relatime", "rw", restricted, None),
-            ("ro,nosuid,nodev,relatime", "rw", restricted, Some(readonly)),
-            ("ro,nosuid,nodev,relatime", "ro", readonly, None),
-            ("rw,nosuid,nodev,relatime", "ro", readonly, Some(restricted)),
-        ] {
-            assert_eq!(
-                again(&mount(options, super_options)),
-                Again { first, then },
-                "{options} {super_options}"
-            );
-        }
-    }
-}
+mod tests;

@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 
 use agent_core::errno::Errno;
-use agent_core::id::{MountId, SuperblockId};
+use agent_core::id::{MountId, SuperblockId, VolumeId};
 use agent_core::path::BytePath;
+use agent_core::remediation::consumers::is_guard;
 use agent_core::remediation::{Outcome, Refusal};
 use agent_core::time::Monotonic;
 use agent_core::topology::{Mount, MountTable};
@@ -88,6 +89,7 @@ pub(super) struct Scene {
     pub(super) proc: Proc,
     /// When this process is killed.
     pub(super) deadline: Monotonic,
+    pub(super) volume: VolumeId,
     pub(super) mountpoint: BytePath,
     pub(super) stage_root: BytePath,
     pub(super) stage: BytePath,
@@ -116,6 +118,7 @@ impl Scene {
             return Ok(Self {
                 proc,
                 deadline: Monotonic::from_nanos(request.deadline),
+                volume: VolumeId::new(request.volume.clone()),
                 mountpoint,
                 stage_root,
                 stage,
@@ -137,6 +140,11 @@ impl Scene {
     /// Whether this is the superblock that the plan is to get rid of.
     pub(super) fn is_old(&self, superblock: SuperblockId) -> bool {
         self.old == Some(superblock) && !self.number_proves_nothing
+    }
+
+    /// Whether a mount at the volume's place has to make room: the old superblock, or a guard that stands for it.
+    pub(super) fn makes_room(&self, mount: &Mount) -> bool {
+        self.is_old(mount.superblock) || is_guard(mount)
     }
 
     /// The mounts at the path, bottom first. A path with none is looked at twice: while others change the

@@ -93,7 +93,7 @@ pub(super) fn make_root_directory(root: &BytePath) -> Result<(), Stop> {
 
 /// A small private mount covers the root, so that no mount made below it shows up in other namespaces, and
 /// only the super-user can enter. Made once; several plans may come here at the same time.
-fn prepare_root(scene: &Scene) -> Result<(), Stop> {
+pub(super) fn prepare_root(scene: &Scene) -> Result<(), Stop> {
     let root = &scene.stage_root;
     let _lock = lock_parent(root)?;
     match scene.stack(root)?.last() {
@@ -116,7 +116,7 @@ fn lock_parent(root: &BytePath) -> Result<OwnedFd, Stop> {
 }
 
 /// An empty directory with nothing mounted on it.
-fn prepare_place(scene: &Scene) -> Result<(), Stop> {
+pub(super) fn prepare_place(scene: &Scene) -> Result<(), Stop> {
     clear_place(scene)?;
     match mkdir(scene.stage.as_bytes(), Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
+use agent_core::remediation::consumers::is_guard;
 use agent_core::remediation::{Outcome, Refusal};
 use agent_core::topology::{Mount, MountTable};
 use rustix::fd::{AsFd, OwnedFd};
@@ -94,7 +95,8 @@ fn decide(
     if top == staged {
         return Course::Nothing;
     }
-    let covering = stack.iter().rev().take_while(|mount| is_old(mount.superblock)).count();
+    let makes_room = |mount: &&Mount| is_old(mount.superblock) || is_guard(mount);
+    let covering = stack.iter().rev().take_while(makes_room).count();
     if covering == 0 {
         return Course::Refuse(Refusal::TableChanged);
     }
@@ -110,8 +112,8 @@ fn decide(
 fn refuse_mounts_below(scene: &Scene, table: &MountTable, stack: &[Mount]) -> Result<(), Stop> {
     let inside = table.mounts().iter().find(|mount| {
         mount.mountpoint != scene.mountpoint
-            && !scene.is_old(mount.superblock)
-            && stack.iter().any(|old| scene.is_old(old.superblock) && old.id == mount.parent)
+            && !scene.makes_room(mount)
+            && stack.iter().any(|old| scene.makes_room(old) && old.id == mount.parent)
     });
     match inside {
         None => Ok(()),
@@ -133,7 +135,7 @@ fn detach_old(scene: &Scene, count: usize) -> Result<(), Stop> {
 /// The top mount, as long as it shows the old superblock.
 fn old_top(scene: &Scene) -> Result<Mount, Stop> {
     let top = scene.stack(&scene.mountpoint)?.pop();
-    top.filter(|top| scene.is_old(top.superblock)).ok_or_else(|| {
+    top.filter(|top| scene.makes_room(top)).ok_or_else(|| {
         let text = format!("somebody else changed what is mounted at {}", scene.mountpoint);
         Stop::Refused(Refusal::TableChanged, text)
     })
@@ -191,7 +193,9 @@ fn attach(scene: &Scene, wish: Wish) -> Result<Step, Stop> {
 
 fn replace(scene: &Scene, stack: &[Mount], wish: Wish) -> Result<Step, Stop> {
     let place = &scene.mountpoint;
-    let old = stack.iter().find(|mount| scene.is_old(mount.superblock)).map(Former::of);
+    let old = stack.iter().find(|mount| scene.makes_room(mount));
+    let is_guarded = old.is_some_and(is_guard);
+    let old = old.map(Former::of);
     let Tree { tree, is_yet_to_share } = clone_staged(scene, old.as_ref(), wish)?;
     say(format!("move the new mount beneath the old one at {place}"));
     match mount::attach_beneath(&tree, place) {
@@ -202,16 +206,19 @@ fn replace(scene: &Scene, stack: &[Mount], wish: Wish) -> Result<Step, Stop> {
                 format!("moved beneath the old mount at {place}, then detached that"),
             );
             step.gap = Some(Duration::ZERO);
+            // The guard kept programs from the bare directory; the volume was not there all the same.
+            step.shown_at = is_guarded.then(clock::now);
             Ok(step)
         }
         Err(errno @ (Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)) => {
-            let step = back_to_back(
+            let mut step = back_to_back(
                 scene,
                 &tree,
                 place,
                 &format!("beneath is refused here ({})", core_errno(errno)),
             )?;
             share(place, is_yet_to_share);
+            step.shown_at = is_guarded.then(clock::now);
             Ok(step)
         }
         Err(errno) => Err(Stop::call(format!("move the new mount beneath the old one at {place}"), errno)),

@@ -4,14 +4,16 @@ use std::path::Path;
 
 use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
+use agent_core::remediation::consumers::is_guard;
 use agent_core::remediation::{Outcome, Refusal};
 use agent_core::topology::Mount;
 use rustix::fs::{AtFlags, CWD, unlinkat};
 use rustix::io::Errno;
 
 use super::attributes::{Former, again};
+use super::consumers::guard_place;
 use super::scene::{STACK_LIMIT, Scene, Stop, say};
-use super::stage::clear_place;
+use super::stage::{clear_place, make_root_directory, prepare_place, prepare_root};
 use super::wire::Step;
 use crate::sys::device_name::device_name;
 use crate::sys::{clock, look, mount};
@@ -21,7 +23,7 @@ use crate::sys::{clock, look, mount};
 pub(super) fn unmount_old(scene: &Scene) -> Result<Step, Stop> {
     let place = &scene.mountpoint;
     let mut stack = scene.stack(place)?;
-    let Some(top) = stack.last().cloned() else {
+    let Some(top) = stack.last().filter(|top| !is_guard(top)).cloned() else {
         let mut step = Step::new(Outcome::AlreadySo, format!("nothing is mounted at {place}"));
         step.number_proves_nothing = scene.old.is_some_and(|old| is_gone(scene, old, None));
         return Ok(step);
@@ -31,13 +33,15 @@ pub(super) fn unmount_old(scene: &Scene) -> Result<Step, Stop> {
         return Err(Stop::Refused(Refusal::TableChanged, text));
     }
     for _ in 0..STACK_LIMIT {
-        let Some(mount) = stack.last().filter(|mount| scene.is_old(mount.superblock)) else { break };
-        say(format!("unmount {place}"));
+        let Some((mount, below)) = stack.split_last().filter(|(mount, _)| scene.is_old(mount.superblock))
+        else {
+            break;
+        };
         scene.expect_top(mount)?;
-        match mount::unmount(place) {
-            Ok(()) => {}
-            Err(Errno::BUSY) => return Err(Stop::Refused(Refusal::Busy, format!("{place} is in use"))),
-            Err(errno) => return Err(Stop::call(format!("unmount {place}"), errno)),
+        // A guard takes the place of the last one, so that nobody meets the bare directory.
+        match below.last() {
+            Some(next) if scene.makes_room(next) => unmount_top(place)?,
+            Some(_) | None => guard_place(scene, mount)?,
         }
         stack = scene.stack(place)?;
     }
@@ -51,6 +55,15 @@ pub(super) fn unmount_old(scene: &Scene) -> Result<Step, Stop> {
     step.number_proves_nothing = true;
     step.former = Some(Former::of(&top));
     Ok(step)
+}
+
+fn unmount_top(place: &BytePath) -> Result<(), Stop> {
+    say(format!("unmount {place}"));
+    match mount::unmount(place) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(Stop::Refused(Refusal::Busy, format!("{place} is in use"))),
+        Err(errno) => Err(Stop::call(format!("unmount {place}"), errno)),
+    }
 }
 
 /// Whether the superblock no longer exists: the kernel then gives its number to a new one.
@@ -73,7 +86,7 @@ fn put_back(scene: &Scene, old: &Mount) -> Stop {
         "superblock {} is still in use elsewhere; mounting its device shows it again",
         old.superblock
     );
-    match mount_again(place, old) {
+    match mount_again(scene, old) {
         Ok(()) => Stop::Refused(Refusal::SameSuperblock, format!("{why}; put back at {place}")),
         Err(errno) => {
             let errno = super::scene::core_errno(errno);
@@ -82,11 +95,26 @@ fn put_back(scene: &Scene, old: &Mount) -> Stop {
     }
 }
 
-/// Mounts the device with the options that the old mount had.
-fn mount_again(place: &BytePath, old: &Mount) -> rustix::io::Result<()> {
+/// Mounts the device with the options that the old mount had: aside, and from there in the place of the guard.
+fn mount_again(scene: &Scene, old: &Mount) -> Result<(), Errno> {
     let again = again(old);
-    mount::mount_plainly(&old.source, place, &old.fstype, again.first)?;
-    again.then.map_or(Ok(()), |flags| mount::set_options(place, flags))
+    let aside = &scene.stage;
+    let prepared = make_root_directory(&scene.stage_root)
+        .and_then(|()| prepare_root(scene))
+        .and_then(|()| prepare_place(scene));
+    prepared.map_err(|_| Errno::NOTDIR)?;
+    mount::mount_plainly(&old.source, aside, &old.fstype, again.first)?;
+    again.then.map_or(Ok(()), |flags| mount::set_options(aside, flags))?;
+    let tree = mount::clone_tree(aside)?;
+    let place = &scene.mountpoint;
+    match mount::attach_beneath(&tree, place) {
+        Ok(()) => mount::detach(place)?,
+        Err(_) => {
+            mount::detach(place)?;
+            mount::attach(&tree, place)?;
+        }
+    }
+    mount::detach(aside)
 }
 
 /// Finishes a swap that was cut off between its two halves.
@@ -95,7 +123,7 @@ pub(super) fn detach_top(scene: &Scene) -> Result<Step, Stop> {
     let stack = scene.stack(place)?;
     // An autofs trap below was there before; without the old mount it would be sprung.
     let is_covered = matches!(stack.as_slice(), [.., below, top]
-        if scene.is_old(top.superblock) && !scene.is_old(below.superblock) && below.fstype != "autofs");
+        if scene.is_old(top.superblock) && !scene.makes_room(below) && below.fstype != "autofs");
     if !is_covered {
         return Ok(Step::new(Outcome::AlreadySo, format!("no old mount covers another at {place}")));
     }

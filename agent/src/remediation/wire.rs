@@ -8,10 +8,11 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
+use agent_core::remediation::consumers::Holding;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::time::Monotonic;
 use agent_core::verdict::Reason;
-use agent_core::volume::{Identity, Method, Sentinel};
+use agent_core::volume::{Identity, Method, Reach, Sentinel};
 use serde::{Deserialize, Serialize};
 
 use super::attributes::Former;
@@ -23,6 +24,7 @@ pub(crate) struct Request {
     pub(super) parent: u32,
     /// When the child is killed, in nanoseconds on the clock that both read.
     pub(super) deadline: u64,
+    pub(super) volume: String,
     pub(super) stage_root: Vec<u8>,
     pub(super) mountpoint: Vec<u8>,
     pub(super) stage: Vec<u8>,
@@ -74,6 +76,47 @@ pub(super) enum WireAction {
     },
     DetachTop,
     Unstage,
+    /// Which other mount namespaces have something of what is wanted.
+    FindConsumers(WireWanted),
+    CoverConsumers(WireWanted),
+    SwapConsumers(WireWanted),
+}
+
+/// What of the consumers a child is to see to.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(super) struct WireWanted {
+    pub(super) holding: Option<WireHolding>,
+    /// Also what is the kubelet's.
+    pub(super) all: bool,
+    /// In which namespace; `None`: where the plan acts.
+    pub(super) namespace: Option<WireNamespace>,
+}
+
+/// [`Holding`] on the wire.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(super) struct WireHolding {
+    pub(super) root: Vec<u8>,
+    pub(super) fstype: String,
+    pub(super) source: Vec<u8>,
+}
+
+/// A mount namespace, by a process in it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub(super) struct WireNamespace {
+    pub(super) number: u32,
+    pub(super) process: u32,
+}
+
+impl WireWanted {
+    pub(super) fn new(holding: Option<&Holding>, reach: Reach) -> Self {
+        Self { holding: holding.map(WireHolding::from), all: reach == Reach::All, namespace: None }
+    }
+}
+
+impl From<&Holding> for WireHolding {
+    fn from(Holding { root, fstype, source }: &Holding) -> Self {
+        Self { root: root.as_bytes().to_vec(), fstype: fstype.clone(), source: source.clone() }
+    }
 }
 
 /// [`Sentinel`] on the wire.
@@ -102,6 +145,10 @@ pub(crate) struct WireReport {
     shown_at: Option<u64>,
     pub(super) number_proves_nothing: bool,
     former: Option<Former>,
+    #[serde(default)]
+    namespaces: Vec<WireNamespace>,
+    #[serde(default)]
+    detached: Vec<u32>,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
@@ -129,6 +176,10 @@ pub(crate) struct Step {
     pub(super) number_proves_nothing: bool,
     /// The mount that this step took away and that has to be replaced.
     pub(super) former: Option<Former>,
+    /// Other mount namespaces that have something of what was looked for.
+    pub(super) namespaces: Vec<WireNamespace>,
+    /// Mounts that this step took out of the tables, by their ids.
+    pub(super) detached: Vec<u32>,
 }
 
 impl Step {
@@ -142,6 +193,8 @@ impl Step {
             shown_at: None,
             number_proves_nothing: false,
             former: None,
+            namespaces: Vec::new(),
+            detached: Vec::new(),
         }
     }
 }
@@ -149,7 +202,7 @@ impl Step {
 impl Request {
     pub(super) fn new(
         plan: &Plan,
-        action: &Action,
+        action: WireAction,
         stage_root: &BytePath,
         known: Known,
         deadline: Monotonic,
@@ -157,6 +210,7 @@ impl Request {
         Self {
             parent: std::process::id(),
             deadline: nanos(deadline.since_boot()),
+            volume: plan.volume.as_str().to_owned(),
             stage_root: stage_root.as_bytes().to_vec(),
             mountpoint: plan.mountpoint.as_bytes().to_vec(),
             stage: plan.stage.as_bytes().to_vec(),
@@ -164,7 +218,7 @@ impl Request {
             number_proves_nothing: known.number_proves_nothing,
             former: known.former,
             repairs_readonly: plan.reason == Some(Reason::Readonly),
-            action: action.into(),
+            action,
         }
     }
 }
@@ -198,6 +252,12 @@ impl From<&Action> for WireAction {
             }
             Action::DetachTop => Self::DetachTop,
             Action::Unstage => Self::Unstage,
+            Action::CoverConsumers { holding, reach } => {
+                Self::CoverConsumers(WireWanted::new(Some(holding), *reach))
+            }
+            Action::SwapConsumers { holding, reach } => {
+                Self::SwapConsumers(WireWanted::new(holding.as_ref(), *reach))
+            }
         }
     }
 }
@@ -232,6 +292,8 @@ impl From<Step> for WireReport {
             shown_at: step.shown_at.map(|at| nanos(at.since_boot())),
             number_proves_nothing: step.number_proves_nothing,
             former: step.former,
+            namespaces: step.namespaces,
+            detached: step.detached,
         }
     }
 }
@@ -252,6 +314,8 @@ impl From<WireReport> for Step {
             shown_at: report.shown_at.map(Monotonic::from_nanos),
             number_proves_nothing: report.number_proves_nothing,
             former: report.former,
+            namespaces: report.namespaces,
+            detached: report.detached,
         }
     }
 }
@@ -261,7 +325,7 @@ const TIMED_OUT: Errno = Errno(110);
 /// EPROTO: a child that speaks another language.
 const PROTOCOL: Errno = Errno(71);
 
-const REFUSALS: [Refusal; 7] = [
+const REFUSALS: [Refusal; 8] = [
     Refusal::SameSuperblock,
     Refusal::OtherVolume,
     Refusal::Busy,
@@ -269,6 +333,7 @@ const REFUSALS: [Refusal; 7] = [
     Refusal::StagedSick,
     Refusal::NotAMountPoint,
     Refusal::MountLimit,
+    Refusal::ConsumersLeft,
 ];
 
 fn refusal(label: &str) -> Outcome {

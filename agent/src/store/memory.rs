@@ -9,7 +9,9 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId, VolumeId};
-use agent_core::memory::{Memory, MountMemory, Trouble};
+use agent_core::memory::{LeftMemory, Memory, MountMemory, Trouble};
+use agent_core::path::BytePath;
+use agent_core::remediation::consumers::Holding;
 use agent_core::secret::hide;
 use agent_core::time::Monotonic;
 use agent_core::verdict::{HealthState, Reason};
@@ -78,6 +80,8 @@ pub(crate) struct File {
     was_readable: bool,
     #[serde(default)]
     mount: Option<FileMount>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left: Vec<FileLeft>,
     /// What a newer agent wrote: it stays where it is.
     #[serde(flatten)]
     pub(crate) other: Map<String, Value>,
@@ -117,6 +121,21 @@ struct FileMount {
     loss: Option<FileLoss>,
     #[serde(default)]
     damage: Option<FileLoss>,
+}
+
+/// What was replaced and may still be held.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct FileLeft {
+    device: (u32, u32),
+    #[serde(default)]
+    holding: Option<FileHolding>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct FileHolding {
+    root: Bytes,
+    fstype: String,
+    source: Bytes,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -215,6 +234,7 @@ impl File {
             not_before: memory.not_before.map(|at| clocks.write(at)),
             was_readable: memory.was_readable,
             mount: memory.mount.as_ref().map(|mount| FileMount::new(mount, clocks)),
+            left: memory.left.iter().map(FileLeft::from).collect(),
             other,
         }
     }
@@ -242,7 +262,39 @@ impl File {
             not_before: self.not_before.map(|at| clocks.read(at, same)),
             was_readable: self.was_readable,
             mount: self.mount.filter(|_| same).map(|mount| mount.into_mount(clocks)),
+            left: self.left.into_iter().filter(|_| same).map(LeftMemory::from).collect(),
         }
+    }
+}
+
+impl From<&LeftMemory> for FileLeft {
+    fn from(left: &LeftMemory) -> Self {
+        let holding = left.holding.as_ref().map(|holding| FileHolding {
+            root: Bytes::from(&holding.root),
+            fstype: holding.fstype.clone(),
+            // A source with a secret in it is not recognised after a restart, and is not written.
+            source: Bytes::from(&BytePath::new(shown(&holding.source))),
+        });
+        Self { device: (left.superblock.major, left.superblock.minor), holding }
+    }
+}
+
+fn shown(source: &[u8]) -> Vec<u8> {
+    match str::from_utf8(source) {
+        Ok(text) => hide(text).into_bytes(),
+        Err(_) => source.to_vec(),
+    }
+}
+
+impl From<FileLeft> for LeftMemory {
+    fn from(left: FileLeft) -> Self {
+        let (major, minor) = left.device;
+        let holding = left.holding.map(|holding| Holding {
+            root: holding.root.into(),
+            fstype: holding.fstype,
+            source: BytePath::from(holding.source).as_bytes().to_vec(),
+        });
+        Self { superblock: SuperblockId { major, minor }, holding }
     }
 }
 

@@ -48,6 +48,13 @@ pub fn is_mount_root(place: &OwnedFd) -> Result<bool> {
     Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
+/// Whether the descriptor refers to a directory, as far as is known without asking the file system.
+#[must_use]
+pub fn is_directory(place: &OwnedFd) -> Option<bool> {
+    let found = statx(place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    Some(FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::Directory)
+}
+
 /// Field 1 of mountinfo for the mount that the descriptor refers to; `None` where the kernel does not tell.
 ///
 /// kernel: `STATX_MNT_ID`, `vfs_statx_path`, fs/stat.c, since 5.8.
@@ -56,6 +63,12 @@ pub fn mount_id(place: &OwnedFd) -> Result<Option<MountId>> {
     let found = statx(place, "", flags, StatxFlags::MNT_ID)?;
     let is_told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
     Ok(u32::try_from(found.stx_mnt_id).ok().filter(|_| is_told).map(MountId))
+}
+
+/// Whether the place is root's own, as far as is known without asking the file system.
+pub fn is_roots(place: &OwnedFd) -> Result<bool> {
+    let found = statx(place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::UID)?;
+    Ok(found.stx_uid == 0)
 }
 
 /// Asks the file system itself for the attributes of the place, past its caches.

@@ -8,7 +8,7 @@ use agent_core::verdict::Reason;
 use agent_core::volume::Identity;
 
 use super::Test;
-use super::lab::{Lab, run, stage_by_mount, text, wait_for};
+use super::lab::{Alone, Lab, run, stage_by_mount, text, wait_for};
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_ext4_that_gave_up_is_mounted_afresh", an_ext4_that_gave_up_is_mounted_afresh),
@@ -18,13 +18,13 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// A loop device with an ext4, which gives up at the first error.
-struct Device {
-    path: String,
+pub(crate) struct Device {
+    pub(crate) path: String,
     uuid: String,
 }
 
 impl Device {
-    fn new(lab: &Lab, name: &str) -> Self {
+    pub(crate) fn new(lab: &Lab, name: &str) -> Self {
         let image: PathBuf = lab.directory.join(name);
         File::create(&image).unwrap().set_len(8 << 20).unwrap();
         run(&["mkfs.ext4", "-q", "-e", "remount-ro", text(&image)]);
@@ -33,12 +33,12 @@ impl Device {
         Self { path, uuid }
     }
 
-    fn break_file_system(&self) {
+    pub(crate) fn break_file_system(&self) {
         let name = Path::new(&self.path).file_name().unwrap().to_str().unwrap();
         std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "x").unwrap();
     }
 
-    fn plan_actions(&self) -> Vec<Action> {
+    pub(crate) fn plan_actions(&self) -> Vec<Action> {
         let identity = Identity { uuid: Some(self.uuid.clone()), fsid: None };
         vec![
             Action::UnmountOld,
@@ -63,6 +63,7 @@ fn write(lab: &Lab) -> std::io::Result<()> {
 }
 
 fn an_ext4_that_gave_up_is_mounted_afresh() {
+    let _alone = Alone::begin();
     let lab = Lab::new("ext4");
     let device = Device::new(&lab, "image");
     run(&["mount", "-o", "nosuid,nodev,noatime", &device.path, text(&lab.mountpoint)]);
@@ -85,6 +86,7 @@ fn an_ext4_that_gave_up_is_mounted_afresh() {
 }
 
 fn a_busy_device_is_left_alone() {
+    let _alone = Alone::begin();
     let lab = Lab::new("busy");
     let device = Device::new(&lab, "image");
     run(&["mount", &device.path, text(&lab.mountpoint)]);
@@ -99,6 +101,7 @@ fn a_busy_device_is_left_alone() {
 }
 
 fn a_held_superblock_is_not_called_repaired() {
+    let _alone = Alone::begin();
     let lab = Lab::new("held");
     let device = Device::new(&lab, "image");
     run(&["mount", &device.path, text(&lab.mountpoint)]);
@@ -132,6 +135,7 @@ fn a_held_superblock_is_not_called_repaired() {
 }
 
 fn another_device_is_not_swapped_in() {
+    let _alone = Alone::begin();
     let lab = Lab::new("exchanged");
     let (right, wrong) = (Device::new(&lab, "right"), Device::new(&lab, "wrong"));
     let mut actions = right.plan_actions();

@@ -23,7 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// A bindfs of `source` at the mount point, run by a process that can be killed or stopped.
-fn start_bindfs(lab: &Lab, source: &Path) -> Process {
+pub(crate) fn start_bindfs(lab: &Lab, source: &Path) -> Process {
     let daemon = Process::start(&["bindfs", "-f", text(source), text(&lab.mountpoint)]);
     wait_for("bindfs is mounted", || {
         lab.top().is_some_and(|mount| mount.fstype == "fuse" || mount.fstype.starts_with("fuse."))
@@ -37,7 +37,7 @@ fn source(lab: &Lab) -> PathBuf {
     source
 }
 
-fn sentinel(content: &str) -> Option<Sentinel> {
+pub(crate) fn sentinel(content: &str) -> Option<Sentinel> {
     Some(Sentinel { path: bytes(&PathBuf::from("file")), content: Some(content.as_bytes().to_vec()) })
 }
 
@@ -63,7 +63,7 @@ fn a_killed_daemon_is_replaced() {
 
 /// kernel: `fuse_get_req`, fs/fuse/dev.c: `ENOTCONN` once the daemon is gone, `ECONNREFUSED` where it went before it
 /// had answered `FUSE_INIT`, since 2.6.14.
-fn assert_is_dead(mountpoint: &Path) {
+pub(crate) fn assert_is_dead(mountpoint: &Path) {
     let errno = std::fs::metadata(mountpoint).unwrap_err().raw_os_error();
     assert!(matches!(errno, Some(libc::ENOTCONN | libc::ECONNREFUSED)), "{errno:?}");
 }

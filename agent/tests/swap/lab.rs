@@ -1,7 +1,9 @@
 //! Places, mounts and plans for the tests.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent::remediation::{Executor, Settings};
@@ -260,16 +262,54 @@ impl Drop for Process {
     }
 }
 
+/// Taken by whoever makes another mount namespace: it is a copy, and holds what every other test has mounted.
+static NAMESPACES: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    static IS_ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as it lives, only this test makes namespaces.
+pub(crate) struct Alone {
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Alone {
+    pub(crate) fn begin() -> Self {
+        let guard = NAMESPACES.lock().unwrap_or_else(PoisonError::into_inner);
+        IS_ALONE.set(true);
+        Self { _turn: guard }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        IS_ALONE.set(false);
+    }
+}
+
 /// Another mount namespace, held open by a process.
 pub(crate) struct Namespace(Process);
 
 impl Namespace {
     pub(crate) fn new(propagation: &str) -> Self {
+        Self::start(&["unshare", "-m", "--propagation", propagation, "sleep", "600"])
+    }
+
+    /// One that a user made who is nobody outside of it, and in which a script was run.
+    pub(crate) fn of_a_user(script: &str) -> Self {
+        let user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
+        let script = format!("{script} && exec sleep 600");
+        Self::start(&[&user[..], &["unshare", "-U", "-r", "-m", "sh", "-c", &script]].concat())
+    }
+
+    fn start(argv: &[&str]) -> Self {
+        let _turn = (!IS_ALONE.get()).then(Alone::begin);
         let own = std::fs::read_link("/proc/self/ns/mnt").unwrap();
-        let holder = Process::start(&["unshare", "-m", "--propagation", propagation, "sleep", "600"]);
+        let holder = Process::start(argv);
         let link = format!("/proc/{}/ns/mnt", holder.id());
         let comm = format!("/proc/{}/comm", holder.id());
-        // unshare becomes sleep only when the namespace is complete.
+        // The program becomes sleep only when the namespace is complete.
         wait_for("the second namespace", || {
             std::fs::read_to_string(&comm).is_ok_and(|comm| comm == "sleep\n")
                 && std::fs::read_link(&link).is_ok_and(|other| other != own)
@@ -279,6 +319,25 @@ impl Namespace {
 
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/ns/mnt", self.0.id()))
+    }
+
+    /// A program that runs in it.
+    pub(crate) fn command(&self, argv: &[&str]) -> Vec<String> {
+        let enter = ["nsenter".to_owned(), format!("--mount={}", text(&self.path()))];
+        enter.into_iter().chain(argv.iter().map(|word| (*word).to_owned())).collect()
+    }
+
+    /// Runs a program in it that must succeed, and gives what it said.
+    pub(crate) fn run(&self, argv: &[&str]) -> String {
+        let command = self.command(argv);
+        run(&command.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The mounts at the path, in the order of the table.
+    pub(crate) fn stack_at(&self, path: &Path) -> Vec<Mount> {
+        let table = std::fs::read(format!("/proc/{}/mountinfo", self.0.id())).unwrap();
+        let table = MountTable::new(agent::sys::mountinfo::parse_table(&table).mounts);
+        table.stack_at(&bytes(path)).into_iter().cloned().collect()
     }
 
     /// The device numbers at the path, in the order of the table.

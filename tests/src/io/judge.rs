@@ -11,16 +11,12 @@ use integration_tests::harness::process::is_among_all;
 use nix::errno::Errno;
 
 use super::actor::{Actor, MOST_CALLS};
-use super::marks::{Counts, Marks, counts, difference, key, runs_skipped};
+use super::marks::{Counts, Marks, TRIES, counts, difference, has_skipped_since, key, runs_skipped};
 use super::row::{CALL, Row};
 
 /// How often a row's call is made while it fails, and then while all is well.
 const FAILING: usize = 5;
 const GOOD: usize = 3;
-
-/// How often a row is made again where the kernel skipped runs of a program meanwhile. Each of them may be a call that
-/// is not counted, and the agent says so: a told loss is no wrong count.
-const TRIES: usize = 4;
 
 /// Names the rows to judge, by parts of their names with semicolons between. All of them when it is not set.
 const ONLY: &str = "MOUNTIE_IO";
@@ -101,18 +97,11 @@ impl<'a> Judge<'a> {
             let skipped = runs_skipped(&self.agent.scrape()?);
             match self.row(row)? {
                 Ok(found) => return Ok(found),
-                Err(_) if tries < TRIES && self.has_skipped_since(skipped) => {}
+                Err(_) if tries < TRIES && has_skipped_since(&self.agent, skipped) => {}
                 Err(Short { counted, failed }) => bail!("{counted} counted as {}, {failed} made", row.op),
             }
         }
         bail!("no try was made")
-    }
-
-    fn has_skipped_since(&self, before: f64) -> bool {
-        let risen = self
-            .agent
-            .wait_scrape("the kernel skipped runs of programs", |scrape| Ok(runs_skipped(scrape) > before));
-        risen.is_ok()
     }
 
     fn row(&mut self, row: &Row) -> Result<Result<Finding, Short>> {

@@ -46,9 +46,20 @@ pub(super) fn counts(scrape: &Scrape, volume: &str) -> Counts {
     series.map(|(labels, value)| ((label(labels, "errno"), label(labels, "op")), value as u64)).collect()
 }
 
+/// How often calls are made again where the kernel skipped runs of a program meanwhile. Each of them may be a call that
+/// is not counted, and the agent says so: a told loss is no wrong count.
+pub(super) const TRIES: usize = 4;
+
 /// Runs of programs that the kernel skipped.
 pub(super) fn runs_skipped(scrape: &Scrape) -> f64 {
     scrape.sum("mountie_ebpf_runs_skipped_total", &[])
+}
+
+/// Whether the kernel skips more runs than these: awaited, since they are told a moment later.
+pub(super) fn has_skipped_since(agent: &Agent, before: f64) -> bool {
+    agent
+        .wait_scrape("the kernel skipped runs of programs", |scrape| Ok(runs_skipped(scrape) > before))
+        .is_ok()
 }
 
 /// What rose, and by how much.

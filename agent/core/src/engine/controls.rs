@@ -240,7 +240,7 @@ impl Engine {
         self.incidents.recovered(id, now);
         outputs.push(Output::Forget(id.clone()));
         self.wakes.retain(|(_, other)| other != id);
-        self.track_changed = true;
+        (self.track_changed, self.dead_changed) = (true, true);
         self.name_again(id, now);
         self.sync(now, outputs);
         self.touched.insert(id.clone());
@@ -300,11 +300,14 @@ impl Volume {
         }
     }
 
-    /// The plan that makes the mount anew, whatever the state: as for a mount that is stale.
+    /// The plan for what is wrong with it; else the one that makes the mount anew, as for a mount that is stale.
     fn plan_by_hand(&self, id: PlanId, stage_root: &BytePath) -> Option<Plan> {
-        let reason = self.condition.reason.unwrap_or(Reason::Stale);
-        let plan = self.make_plan(id, reason, stage_root)?;
-        Some(Plan { reason: self.condition.reason, ..plan })
+        let reason = self.condition.reason;
+        let mends = reason.and_then(|reason| self.make_plan(id, reason, stage_root));
+        mends.or_else(|| {
+            let plan = self.make_plan(id, Reason::Stale, stage_root)?;
+            Some(Plan { reason: None, ..plan })
+        })
     }
 
     /// A plan begins: nothing is judged until it has ended.

@@ -90,7 +90,7 @@ impl Incidents {
             return;
         }
         let incident = known.and_then(|known| known.incident);
-        let (causes, is_server) = (sick.causes.clone(), |cause: &&Cause| cause.kind == CauseKind::Server);
+        let causes = sick.causes.clone();
         self.unlist(id);
         self.sick.insert(id.clone(), Sick { incident, ..sick });
         for cause in &causes {
@@ -99,11 +99,6 @@ impl Incidents {
         match incident.or_else(|| self.fitting(&causes)) {
             Some(incident) => self.join(incident, id),
             None => self.open(id, &causes, now),
-        }
-        if let Some(open) = self.members.get(id).and_then(|incident| self.open.get_mut(incident))
-            && open.incident.cause.kind == CauseKind::Server
-        {
-            open.names.extend(causes.iter().filter(is_server).cloned());
         }
     }
 
@@ -120,6 +115,12 @@ impl Incidents {
         let is_new = self.members.insert(id.clone(), incident) != Some(incident);
         open.sick.insert(id.clone());
         open.quiet_since = None;
+        // A server is known by all the names that its volumes have for it; of a stack of devices only what they share
+        // is the cause.
+        if open.incident.cause.kind == CauseKind::Server {
+            let servers = sick.causes.iter().filter(|cause| cause.kind == CauseKind::Server);
+            open.names.extend(servers.cloned());
+        }
         let told = Arc::make_mut(&mut open.incident);
         if let Some(member) = told.members.iter_mut().find(|member| member.volume == *id) {
             member.recovered = None;
@@ -148,16 +149,9 @@ impl Incidents {
         let began = together.first().map_or(now, fell);
         let incident =
             Incident { id: number, cause: cause.clone(), began, ended: None, members: Vec::new(), more: 0 };
-        // A server is known by all the names that its volumes have for it; of a stack of devices only what they share
-        // is the cause.
-        let mut names = BTreeSet::from([cause.clone()]);
-        if cause.kind == CauseKind::Server {
-            let all = together.iter().filter_map(|id| self.sick.get(id)).flat_map(|sick| &sick.causes);
-            names.extend(all.filter(|cause| cause.kind == CauseKind::Server).cloned());
-        }
         let open = Open {
             incident: Arc::new(incident),
-            names,
+            names: BTreeSet::from([cause]),
             sick: BTreeSet::new(),
             // What was there before the agent started was told by the agent before it.
             tell_at: (!is_old).then(|| now + GATHER),

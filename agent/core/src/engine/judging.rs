@@ -41,6 +41,7 @@ impl Volume {
             span: Span { now, window: thresholds.evidence_window },
             sustained_errors: thresholds.sustained_errors,
             sustained_spread: thresholds.sustained_spread,
+            stale_consumers: self.held.mounts(),
         }
     }
 
@@ -86,7 +87,7 @@ impl Volume {
     fn judge_and_step(&mut self, thresholds: &Thresholds, now: Monotonic, transitions: &mut Vec<Transition>) {
         let facts = self.facts(thresholds, now);
         let judgement = judge(&facts);
-        let message = self.with_witness(describe(&facts, &judgement), &judgement, facts.span);
+        let message = self.with_witness(self.described(&facts, &judgement), &judgement, facts.span);
         let message = if self.is_absent { format!("{message}; {ABSENT}") } else { message };
         let doubted = [self.judgement.verdict, judgement.verdict]
             .iter()
@@ -130,6 +131,16 @@ impl Volume {
                 Some(Reason::WrongMount) => self.is_sick_by_place,
                 _ => false,
             }
+    }
+
+    fn described(&self, facts: &Facts<'_>, judgement: &Judgement) -> String {
+        let seen = describe(facts, judgement);
+        match judgement.rule {
+            Some(rule) if rule.reason == Reason::ConsumerStale => {
+                format!("{} ({seen})", self.held.sentence())
+            }
+            _ => seen,
+        }
     }
 
     /// Adds who met the last error of the kind that the rule is about, while that is recent: a person looks there

@@ -40,6 +40,7 @@ pub(super) struct Mark {
     was_readable: bool,
     place: (Option<Arc<Known>>, Option<String>),
     mount: Option<MountMark>,
+    left: Vec<(SuperblockId, bool)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,6 +93,7 @@ impl Volume {
             was_readable: self.evidence.was_readable,
             place: (self.known.clone(), self.fsid.clone()),
             mount: self.mount_memory().as_ref().map(MountMark::of),
+            left: self.left_behind().iter().map(|left| (left.superblock, left.holding.is_some())).collect(),
         }
     }
 
@@ -141,6 +143,7 @@ impl Volume {
             not_before: self.budget.not_before(),
             was_readable: self.evidence.was_readable,
             mount: self.mount_memory(),
+            left: self.left_behind(),
         }
     }
 
@@ -158,6 +161,7 @@ impl Volume {
         self.known = memory.known;
         self.is_fsid_recalled = memory.fsid.is_some();
         self.fsid = memory.fsid;
+        self.recall_left(memory.left, now);
         match memory.trouble {
             Some(trouble) => self.recall_trouble(trouble, thresholds, now),
             None if memory.was_readable => {
@@ -203,6 +207,7 @@ impl Volume {
         let Some(known) = self.recalled_mount.take() else { return };
         let is_other = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
         if is_other || known.superblock != mount.superblock || known.mount_id != mount.id {
+            self.was_replaced_meanwhile(&known, mount, now);
             return;
         }
         self.evidence.since = known.since.min(self.evidence.since);

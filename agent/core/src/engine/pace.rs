@@ -12,7 +12,7 @@
 
 use core::time::Duration;
 
-use crate::hash::jittered;
+use crate::hash::hastened;
 use crate::id::{ProbeId, VolumeId};
 use crate::time::Monotonic;
 use crate::topology::automount::Automount;
@@ -53,7 +53,7 @@ impl Rhythm {
         Self { interval: watch.interval, alone }
     }
 
-    /// The longest time between two looks, but for the jitter.
+    /// The longest time between two looks.
     pub(super) fn longest(self) -> Duration {
         self.alone.map_or(self.interval, |alone| alone.max(self.interval))
     }
@@ -148,7 +148,7 @@ impl ProbeClock {
         }
         let interval = self.interval(*rhythm, state);
         let regular = self.answered.map(|at| {
-            let due = at + jittered(interval, volume.as_str(), self.sequence);
+            let due = at + hastened(interval, volume.as_str(), self.sequence);
             if interval >= TICK * TICKS { due.floor(TICK) } else { due }
         });
         match (self.wanted, regular) {

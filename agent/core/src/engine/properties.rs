@@ -285,8 +285,14 @@ fn outputs(inputs: &[(u64, u32, u16)], is_reversed: bool) -> Vec<Vec<Output>> {
         all.push(engine.handle(world.now, Input::Kernel(errors)));
         all.push(engine.handle(world.now, Input::Deadline));
     }
-    let report =
-        PlanReport { id: PlanId(1), outcome: Outcome::TimedOut, steps: vec![], gap: None, took: millis(1) };
+    let report = PlanReport {
+        id: PlanId(1),
+        outcome: Outcome::TimedOut,
+        steps: vec![],
+        gap: None,
+        took: millis(1),
+        left_behind: Default::default(),
+    };
     all.push(engine.handle(world.now, Input::PlanFinished(report)));
     all
 }

@@ -16,9 +16,9 @@ use crate::health::rules::Test;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
-use crate::remediation::budget::{Pace, Permit};
+use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
-use crate::remediation::plan::{Patient, class_of, is_repairable, plan, server_of};
+use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
 use crate::remediation::{Outcome, Plan, Refusal};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
@@ -77,7 +77,11 @@ impl Volume {
             return if is_made { Repairs::No } else { Repairs::Now(reason) };
         }
         let allowed = self.spec.as_ref().map_or(0, |spec| spec.repair.max_attempts);
-        match self.budget.permit(now, allowed) {
+        let is_for_consumers = reason == Reason::ConsumerStale;
+        let budget = if is_for_consumers { &self.consumer_budget } else { &self.budget };
+        match budget.permit(now, allowed) {
+            // The volume itself is good: it is told, and not given up.
+            Permit::Spent if is_for_consumers => Repairs::No,
             Permit::Spent => Repairs::Spent,
             Permit::NotBefore(time) => Repairs::At(time),
             Permit::Now => Repairs::Now(reason),
@@ -106,6 +110,10 @@ impl Volume {
         (is_waited_for || ahead.has_left).then_some(ahead.since)
     }
 
+    fn budget_for(&mut self, reason: Reason) -> &mut Budget {
+        if reason == Reason::ConsumerStale { &mut self.consumer_budget } else { &mut self.budget }
+    }
+
     /// The row of the ladder that applies.
     fn rung(&self) -> Option<(&'static Rung, Reason)> {
         let may_act = matches!(self.watch.mode, Mode::Act | Mode::DryRun);
@@ -114,7 +122,7 @@ impl Volume {
             return None;
         }
         let Verdict::Sick(reason) = self.judgement.verdict else { return None };
-        self.spec.as_ref().filter(|spec| is_repairable(spec))?;
+        self.spec.as_ref().filter(|spec| can_repair(spec, reason))?;
         let rung = rung_for(reason, self.class())?;
         (!rung.needs_cause || self.has_cause()).then_some((rung, reason))
     }
@@ -179,10 +187,19 @@ impl Volume {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
+        let (old, holding) = match (reason, shown) {
+            (Reason::ConsumerStale, _) => match self.held.stale() {
+                Some((superblock, holding)) => (Some(superblock), holding),
+                None => (None, None),
+            },
+            (_, Some(shown)) => (Some(shown.superblock), Some(shown.holding())),
+            (_, None) => (None, None),
+        };
         let patient = Patient {
             spec: &spec,
             reason,
-            old: shown.map(|shown| shown.superblock),
+            old,
+            holding,
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),
@@ -203,9 +220,10 @@ impl Volume {
         spec.identity.clone()
     }
 
-    fn end_plan(&mut self, report: &PlanReport, old: Option<SuperblockId>, now: Monotonic) -> Option<Event> {
+    fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
         self.plan = None;
         self.ordered = false;
+        self.consumers_followed(plan, report, now);
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
         if !report.outcome.is_success() {
@@ -216,7 +234,7 @@ impl Volume {
         self.evidence.forget_looks(now);
         // The table may still show the old mount, or the time between the two.
         let shown = self.own_mount().map(|shown| shown.superblock);
-        let shows_new = shown.is_some() && shown != old;
+        let shows_new = shown.is_some() && shown != plan.old;
         self.hold_until = (!shows_new).then_some(now + TABLE_PATIENCE);
         None
     }
@@ -281,7 +299,7 @@ impl Engine {
     fn start_repair(&mut self, id: &VolumeId, reason: Reason, now: Monotonic, outputs: &mut Vec<Output>) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
         let Some(plan) = volume.make_plan(self.next_plan, reason, &self.policy.stage_root) else { return };
-        volume.budget.start(now);
+        volume.budget_for(reason).start(now);
         self.begin_plan(plan, None, now, outputs);
     }
 
@@ -316,10 +334,10 @@ impl Engine {
         };
         let id = running.plan.volume.clone();
         self.touched.append(&mut self.wanting);
+        self.dead_changed = true;
         self.settling_due = true;
         let Some(settled) = running.settles else {
-            let was_ordered = running.by.is_some();
-            self.repair_finished(&id, (report, running.plan.old, was_ordered), now, outputs);
+            self.repair_finished(report, &running, now, outputs);
             if let Some(by) = running.by {
                 self.remount_finished((&id, report.id), (by, &outcome_text(&report.outcome)), now, outputs);
             }
@@ -341,21 +359,23 @@ impl Engine {
 
     fn repair_finished(
         &mut self,
-        id: &VolumeId,
-        (report, old, was_ordered): (&PlanReport, Option<SuperblockId>, bool),
+        report: &PlanReport,
+        Running { plan, by, .. }: &Running,
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
+        let id = &plan.volume;
         let thresholds = &self.policy.thresholds;
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
             return;
         };
         // What a person orders is no attempt of the agent's.
-        if !was_ordered {
+        if by.is_none() {
             let flaps = volume.flaps(thresholds, now);
-            volume.budget.end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
+            let reason = plan.reason.unwrap_or(Reason::Missing);
+            volume.budget_for(reason).end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
         }
-        if let Some(event) = volume.end_plan(report, old, now) {
+        if let Some(event) = volume.end_plan(report, plan, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));
         }

@@ -45,6 +45,7 @@ impl Engine {
             volume.pin = self.pins.get(&spec.id).cloned();
             if volume.instruct(Some(spec), &self.policy.defaults) && was_known {
                 volume.budget = Budget::default();
+                volume.consumer_budget = Budget::default();
                 let message = alloc::string::String::from("the settings changed, attempts are counted anew");
                 outputs.extend(volume.apply(Event::BudgetRenewed, message, now).map(Output::Transition));
             }
@@ -53,7 +54,7 @@ impl Engine {
             volume.instruct(None, &self.policy.defaults);
         }
         self.touched.extend(self.volumes.keys().cloned());
-        self.track_changed = true;
+        (self.track_changed, self.dead_changed) = (true, true);
         self.miss_no_more();
         self.sync(now, outputs);
         // The table is the one it was: what vanished now is not wanted any more.
@@ -123,7 +124,7 @@ impl Engine {
             outputs.extend(seen.transition.map(Output::Transition));
             if seen.changed {
                 self.touched.insert(sighting.id.clone());
-                self.track_changed = true;
+                (self.track_changed, self.dead_changed) = (true, true);
             }
         }
         let mut walks = Walks::new(&table);
@@ -137,7 +138,7 @@ impl Engine {
             let trap = walks.is_trapped(&volume.mountpoint);
             if volume.vanish(trap, now) {
                 self.touched.insert(volume.id.clone());
-                self.track_changed = true;
+                (self.track_changed, self.dead_changed) = (true, true);
             }
         }
         if self.track_changed {
@@ -162,7 +163,7 @@ impl Engine {
             };
             outputs.extend(volume.renew(now).map(Output::Transition));
             self.touched.insert(id.clone());
-            self.track_changed = true;
+            (self.track_changed, self.dead_changed) = (true, true);
         }
     }
 

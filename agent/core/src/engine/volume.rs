@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
 use crate::engine::census::Blocked;
+use crate::engine::consumers::Held;
 use crate::engine::memory::Mark;
 use crate::engine::pace::{ProbeClock, Rhythm};
 use crate::engine::probing::Behind;
@@ -21,6 +22,7 @@ use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
 use crate::remediation::budget::Budget;
+use crate::remediation::consumers::Holding;
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::topology::automount::Automount;
@@ -64,6 +66,11 @@ impl Shown {
     /// The id that is never used again, where the table told it.
     pub(super) const fn unique(&self) -> Option<u64> {
         self.unique
+    }
+
+    /// What other mounts of it look like.
+    pub(super) fn holding(&self) -> Holding {
+        Holding { root: self.root.clone(), fstype: self.fstype.clone(), source: self.source.clone() }
     }
 
     fn is(&self, mount: &Mount) -> bool {
@@ -122,6 +129,8 @@ pub(super) struct Volume {
     pub(super) culprits: Vec<(Monotonic, Errno, Op, Task)>,
     /// Who waited on it at the last census.
     pub(super) blocked: Blocked,
+    /// Who holds what it showed before.
+    pub(super) held: Held,
     pub(super) history: Vec<Transition>,
     pub(super) last_ok: Option<Monotonic>,
     pub(super) last_probe: Option<(Monotonic, Duration, ProbeResult)>,
@@ -129,6 +138,8 @@ pub(super) struct Volume {
     /// The look of another volume that hangs on its superblock.
     pub(super) behind: Option<Behind>,
     pub(super) budget: Budget,
+    /// Attempts to take consumers along alone: what fails there must not keep the volume itself from its repair.
+    pub(super) consumer_budget: Budget,
     pub(super) plan: Option<PlanId>,
     /// A plan ended well, and the table does not show it yet: nothing is judged until it does, or until then.
     pub(super) hold_until: Option<Monotonic>,
@@ -195,12 +206,14 @@ impl Volume {
             errors: BTreeMap::new(),
             culprits: Vec::new(),
             blocked: Blocked::default(),
+            held: Held::default(),
             history: Vec::new(),
             last_ok: None,
             last_probe: None,
             probes: ProbeClock::default(),
             behind: None,
             budget: Budget::default(),
+            consumer_budget: Budget::default(),
             plan: None,
             hold_until: None,
             last_outcome: None,
@@ -264,7 +277,8 @@ impl Volume {
         let Some(mount) = sighting.mount else {
             self.recalled_mount = None;
             // Nothing to say about the old mount any more; the next one is another generation.
-            if self.shown.take().is_some() {
+            if let Some(old) = self.shown.take() {
+                self.leave_behind(Some(&old), now);
                 self.evidence.reset(now);
                 self.blocked = Blocked::default();
                 self.probes.stop();
@@ -313,6 +327,9 @@ impl Volume {
         (first_probe, now): (Monotonic, Monotonic),
         came_back: bool,
     ) -> Option<Transition> {
+        let old = self.shown.take().filter(|old| old.superblock != mount.superblock);
+        self.leave_behind(old.as_ref(), now);
+        self.take_number(mount.superblock);
         self.shown = Some(Shown::of(mount));
         self.evidence.reset(now);
         self.evidence.class = FsClass::of(&mount.fstype, &mount.source);
@@ -366,8 +383,10 @@ impl Volume {
     /// A discovered volume is not in the table any more.
     pub(super) fn vanish(&mut self, is_idle: bool, now: Monotonic) -> bool {
         let presence = is_idle.then_some(Presence::Idle);
-        let changed = self.shown.take().is_some() || self.presence != presence;
+        let old = self.shown.take();
+        let changed = old.is_some() || self.presence != presence;
         if changed {
+            self.leave_behind(old.as_ref(), now);
             self.evidence.reset(now);
             self.blocked = Blocked::default();
             self.probes.stop();

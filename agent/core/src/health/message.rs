@@ -74,6 +74,7 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
             Some(loss) => format!("dirty data was lost with {}", loss.errno),
             None => String::from("dirty data was lost"),
         },
+        Test::ConsumersStale => String::from("the volume itself is good"),
     }
 }
 

@@ -335,6 +335,7 @@ fn facts(evidence: &Evidence, now: Monotonic) -> Facts<'_> {
         span: Span { now, window: WINDOW },
         sustained_errors: SUSTAINED,
         sustained_spread: SPREAD,
+        stale_consumers: 0,
     }
 }
 

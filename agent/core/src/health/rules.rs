@@ -64,6 +64,8 @@ pub enum Test {
     Errors(ErrnoClass),
     /// Dirty data was lost, and nobody has acknowledged it.
     WritebackLost,
+    /// Other mounts still show what the volume showed before.
+    ConsumersStale,
 }
 
 /// How much a rule proves.
@@ -104,6 +106,8 @@ const REMOUNT: &str = "a new mount of the volume";
 const REMOUNT_OR_FILE: &str = "a new mount of the volume, or a later look that reads or writes a file";
 const REMOUNT_OR_WRITE: &str = "a mount or remount that may write, or a later look that writes";
 const REMOUNT_OR_PERSON: &str = "a new mount of the volume, or a person who acknowledges it (mountie ack)";
+const CONSUMERS: &str =
+    "the new mount in their place (mode act, swap_consumers), or the end of those that hold it";
 const TABLE: &str = "the right mount at its place";
 
 use ErrnoClass as C;
@@ -158,6 +162,7 @@ pub const RULES: &[Rule] = &[
     sick("errors-host-down", T::ErrorsSustained(C::HostDown), R::HostDown, GOOD_PROBE_OR_TIME),
     sick("errors-auth", T::ErrorsSustained(C::Auth), R::Auth, GOOD_PROBE_OR_TIME),
     sick("write-back-failed", T::WritebackLost, R::WritebackLost, REMOUNT_OR_PERSON),
+    sick("consumers-left-behind", T::ConsumersStale, R::ConsumerStale, CONSUMERS),
     suspect("probe-found-other", T::ProbeFindsOther(Enough::Once), R::WrongMount, GOOD_PROBE),
     suspect("sentinel", T::SentinelIsOff, R::WrongMount, "the sentinel as it should be"),
     suspect("probe-stale", T::ProbeFails(C::Stale, Enough::Once), R::Stale, GOOD_PROBE),
@@ -194,6 +199,8 @@ pub struct Facts<'a> {
     pub sustained_errors: u64,
     /// … when spread over this long.
     pub sustained_spread: Duration,
+    /// Other mounts that still show what the volume showed before.
+    pub stale_consumers: u64,
 }
 
 /// What the evidence of one moment means.
@@ -252,7 +259,8 @@ impl Test {
             | Self::TasksWait
             | Self::ProbeFindsOther(_)
             | Self::IdentityDiffers
-            | Self::SentinelIsOff => &[],
+            | Self::SentinelIsOff
+            | Self::ConsumersStale => &[],
         }
     }
 }
@@ -294,6 +302,7 @@ impl Facts<'_> {
             }
             T::Errors(class) => self.tally(class, |_| true).is_some(),
             T::WritebackLost => evidence.lost.as_ref().is_some_and(Loss::is_open),
+            T::ConsumersStale => self.stale_consumers > 0,
         }
     }
 

@@ -121,6 +121,7 @@ struct Case {
     evidence: Evidence,
     identity: Identity,
     presence: Presence,
+    stale_consumers: u64,
     now: u64,
 }
 
@@ -128,7 +129,13 @@ impl Case {
     fn new() -> Self {
         let mut evidence = Evidence::default();
         evidence.table.was_rw = true;
-        Self { evidence, identity: Identity::default(), presence: Presence::Present, now: 1000 }
+        Self {
+            evidence,
+            identity: Identity::default(),
+            presence: Presence::Present,
+            stale_consumers: 0,
+            now: 1000,
+        }
     }
 
     fn probe(&mut self, result: ProbeResult) -> Told {
@@ -159,6 +166,7 @@ impl Case {
             span: span(self.now),
             sustained_errors: 5,
             sustained_spread: Duration::from_secs(1),
+            stale_consumers: self.stale_consumers,
         }
     }
 
@@ -211,6 +219,7 @@ fn table_cases() -> Vec<(&'static str, Build)> {
             }),
         ),
         ("became-read-only", Box::new(|case| case.evidence.table.ro = true)),
+        ("consumers-left-behind", Box::new(|case| case.stale_consumers = 2)),
     ]
 }
 

@@ -117,7 +117,7 @@ impl Budget {
             Outcome::Refused(Refusal::TableChanged | Refusal::NotAMountPoint) => pace.thresholds.backoff,
             Outcome::Changed
             | Outcome::AlreadySo
-            | Outcome::Refused(Refusal::StagedSick)
+            | Outcome::Refused(Refusal::StagedSick | Refusal::ConsumersLeft)
             | Outcome::Failed(_)
             | Outcome::HelperFailed(_)
             | Outcome::TimedOut

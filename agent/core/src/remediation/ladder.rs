@@ -1,8 +1,9 @@
 //! What is repaired at all: reason by file system, as one table.
 //!
 //! Not in the table, on purpose: `wrong_mount` and `covered` (somebody mounted that, and may mean it), `auth` (a
-//! new mount meets the same refusal), `writeback_lost` (the data is gone; a person must know), `consumer_stale`
-//! (the host's mount is in order). A block device carries one live superblock, so a hung one cannot be replaced.
+//! new mount meets the same refusal), `writeback_lost` (the data is gone; a person must know). A block device carries
+//! one live superblock, so a hung one cannot be replaced. With `consumer_stale` the host's mount is in order: its
+//! consumers follow it, and nothing is mounted anew.
 
 use core::time::Duration;
 
@@ -48,6 +49,7 @@ pub const LADDER: &[Rung] = &[
     rung(Reason::Hung, NETWORK, SERVER_MAY_RETURN),
     rung(Reason::HostDown, NETWORK, SERVER_MAY_RETURN),
     rung(Reason::HostDown, FUSE, SERVER_MAY_RETURN),
+    rung(Reason::ConsumerStale, ANY, AT_ONCE),
 ];
 
 impl Rung {
@@ -101,8 +103,8 @@ mod tests {
 
     #[test]
     fn what_a_new_mount_cannot_help_is_not_repaired() {
-        use Reason::{Auth, ConsumerStale, Covered, WritebackLost, WrongMount};
-        for reason in [WrongMount, Covered, Auth, WritebackLost, ConsumerStale] {
+        use Reason::{Auth, Covered, WritebackLost, WrongMount};
+        for reason in [WrongMount, Covered, Auth, WritebackLost] {
             for class in FsClass::ALL {
                 assert_eq!(rung_for(reason, class), None);
             }

@@ -7,9 +7,10 @@ use crate::discovery::wanted_source;
 use crate::fstype::FsClass;
 use crate::id::{PlanId, SuperblockId, VolumeId};
 use crate::path::BytePath;
+use crate::remediation::consumers::Holding;
 use crate::remediation::{Action, Plan};
 use crate::verdict::Reason;
-use crate::volume::{Identity, Method, VolumeSpec};
+use crate::volume::{Identity, Method, Reach, VolumeSpec};
 
 /// The sick volume.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Patient<'a> {
     pub source: Option<&'a [u8]>,
     /// What the new mount must be, when known.
     pub identity: Identity,
+    /// What other mounts of the old superblock look like; without it only guards are replaced.
+    pub holding: Option<Holding>,
 }
 
 impl Patient<'_> {
@@ -53,18 +56,25 @@ pub fn is_repairable(spec: &VolumeSpec) -> bool {
     }
 }
 
+/// Whether it says enough for what a reason asks for: consumers only follow a mount that is there.
+#[must_use]
+pub fn can_repair(spec: &VolumeSpec, reason: Reason) -> bool {
+    match reason {
+        Reason::ConsumerStale => spec.repair.consumers != Reach::Nothing,
+        _ => is_repairable(spec),
+    }
+}
+
 /// The plan for one attempt; `None` when the specification does not say enough.
 #[must_use]
 pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<Plan> {
     let spec = patient.spec;
-    if !is_repairable(spec) {
+    if !can_repair(spec, patient.reason) {
         return None;
     }
     let actions = match &spec.repair.method {
-        Method::Command(argv) if !mentions(argv, "{target}") => vec![
-            Action::RunInPlace { argv: argv.clone() },
-            Action::Verify { sentinel: spec.sentinel.clone() },
-        ],
+        _ if patient.reason == Reason::ConsumerStale => followed(patient)?,
+        Method::Command(argv) if !mentions(argv, "{target}") => in_place(patient, argv),
         Method::Mount | Method::Command(_) => staged(patient),
     };
     Some(Plan {
@@ -74,8 +84,8 @@ pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<
         mountpoint: spec.mountpoint.clone(),
         stage: stage_path(stage_root, id),
         old: patient.old,
+        undo: undo(&actions),
         actions,
-        undo: vec![Action::Unstage],
         // The two looks of the plan come on top of its helper, with the probe deadline each.
         timeout: spec.repair.timeout.saturating_add(spec.watch.deadline.saturating_mul(2)),
         helper_timeout: spec.repair.timeout,
@@ -118,12 +128,50 @@ pub struct Place {
     pub old: Option<SuperblockId>,
 }
 
+/// Consumers come back to the volume, or else to the old one, before the private place is cleared.
+fn undo(actions: &[Action]) -> Vec<Action> {
+    let covers = actions.iter().find_map(|action| match action {
+        Action::CoverConsumers { reach, .. } => Some(*reach),
+        _ => None,
+    });
+    let mut undo: Vec<Action> =
+        covers.map(|reach| Action::SwapConsumers { holding: None, reach }).into_iter().collect();
+    undo.push(Action::Unstage);
+    undo
+}
+
+/// The host's mount is good: only its consumers are to follow.
+fn followed(patient: &Patient<'_>) -> Option<Vec<Action>> {
+    let swap = swap_consumers(patient).filter(|_| patient.old.is_some())?;
+    Some(vec![swap, Action::Unstage])
+}
+
+fn in_place(patient: &Patient<'_>, argv: &[String]) -> Vec<Action> {
+    let mut actions = vec![
+        Action::RunInPlace { argv: argv.to_vec() },
+        Action::Verify { sentinel: patient.spec.sentinel.clone() },
+    ];
+    if let Some(swap) = swap_consumers(patient) {
+        actions.extend([swap, Action::Unstage]);
+    }
+    actions
+}
+
+/// The consumers' part of a plan, where it has one.
+fn swap_consumers(patient: &Patient<'_>) -> Option<Action> {
+    let reach = patient.spec.repair.consumers;
+    (reach != Reach::Nothing).then(|| Action::SwapConsumers { holding: patient.holding.clone(), reach })
+}
+
 /// Make the new mount aside, look at it, and show it in place of the old one.
 fn staged(patient: &Patient<'_>) -> Vec<Action> {
     let spec = patient.spec;
-    let mut actions = Vec::with_capacity(6);
+    let mut actions = Vec::with_capacity(8);
     // A device that is mounted already would give the same dead superblock again.
     if patient.old.is_some() && patient.class() == FsClass::Block {
+        let reach = spec.repair.consumers;
+        let holding = patient.holding.clone().filter(|_| reach != Reach::Nothing);
+        actions.extend(holding.map(|holding| Action::CoverConsumers { holding, reach }));
         actions.push(Action::UnmountOld);
     }
     actions.push(Action::Stage {
@@ -140,6 +188,7 @@ fn staged(patient: &Patient<'_>) -> Vec<Action> {
     });
     actions.push(Action::Swap { readonly: spec.wants_readonly() });
     actions.push(Action::Verify { sentinel: spec.sentinel.clone() });
+    actions.extend(swap_consumers(patient));
     actions.push(Action::Unstage);
     actions
 }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::id::VolumeId;
 use crate::path::{BytePath, escape};
 use crate::remediation::Action;
+use crate::remediation::consumers::is_guard;
 use crate::remediation::plan::Place;
 use crate::topology::MountTable;
 
@@ -27,7 +28,8 @@ fn is_cut_off_swap(place: &Place, table: &MountTable) -> bool {
     let stack = table.stack_at(&place.mountpoint);
     match (place.old, stack.as_slice()) {
         (Some(old), [.., beneath, top]) => {
-            top.superblock == old && beneath.superblock != old && beneath.fstype != "autofs"
+            let is_new = beneath.superblock != old && beneath.fstype != "autofs" && !is_guard(beneath);
+            top.superblock == old && is_new
         }
         _ => false,
     }

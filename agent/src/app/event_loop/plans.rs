@@ -1,5 +1,6 @@
 //! Plans: the intent is on disk before one acts, the outcome after, and what is lost between is settled.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ impl EventLoop {
         let report = report.unwrap_or_else(|| {
             tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
             let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
-            PlanReport { id: plan.id, outcome, steps, gap: None, took }
+            PlanReport { id: plan.id, outcome, steps, gap: None, took, left_behind: BTreeSet::new() }
         });
         self.metrics.observe_plan(&plan, &report);
         events::log_plan_finished(&plan, &report);

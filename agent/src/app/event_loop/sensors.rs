@@ -48,6 +48,7 @@ impl EventLoop {
                 }
                 self.feed(Input::Census(census));
             }
+            SensorEvent::Consumers(consumers) => self.feed(Input::Consumers(consumers)),
             SensorEvent::Devices(devices) => self.feed(Input::Devices(devices)),
             SensorEvent::Daemons(daemons) => self.feed(Input::Daemons(daemons)),
             SensorEvent::Cgroups(found) => {

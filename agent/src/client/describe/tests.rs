@@ -78,6 +78,17 @@ fn a_hung_volume_says_what_is_stuck_and_how_to_have_it_repaired() {
                     tar (process 77, thread 78), statx for 50s, state S
                     and 1 more\n";
     assert!(text.contains(waiting), "{text}");
+    let held = "
+Still on what was replaced
+  mounted           /data (its /inner)
+                      in mount namespace 4026532701 of python3 (process 5151)
+                    and 1 more
+  open files        4 of worker (process 5152)
+                      such as /data/shard-7
+                    and 1 more
+";
+    assert!(text.contains(held), "{text}");
+    assert!(!described("backup").contains("Still on"), "nobody holds anything there");
     assert!(text.contains("  stack             2 mounts at this place; the topmost is judged\n"), "{text}");
     assert!(text.contains("mountie probe scratch\n"), "{text}");
 }

@@ -272,14 +272,13 @@ fn what_this_version_cannot_do_is_refused_not_ignored() {
         ("method = \"systemd\"", "method = \"systemd\" is not supported"),
         ("method = \"csi\"", "method = \"csi\" is not supported"),
         ("hook = { exec = [\"/x\"] }", "volume[0].repair.hook: hook is not supported by this version"),
-        ("swap_consumers = true", "swap_consumers = true is not supported by this version"),
         ("delete_pods = true", "delete_pods = true is not supported by this version"),
     ];
     for (line, expected) in wrong {
         let found = error(&volume(&format!("[volume.repair]\n{line}")));
         assert!(found.contains(expected), "{line}\n{found}");
     }
-    accepted(&volume("[volume.repair]\nswap_consumers = false\ndelete_pods = false"));
+    accepted(&volume("[volume.repair]\nswap_consumers = true\ndelete_pods = false"));
     assert!(error(&volume("[volume.repair]\ndelete_pods = 1")).contains("expected true or false"));
 }
 

@@ -22,7 +22,9 @@ fn the_example_shows_the_defaults() {
     assert_eq!(config.policy.defaults, Policy::default().defaults);
     assert_eq!(config.policy.discovery.enabled, Policy::default().discovery.enabled);
     let repair = &config.policy.volumes[0].repair;
-    assert_eq!(*repair, agent_core::volume::Repair::default());
+    // Without the key it is less than the example has, and no value of the key says that.
+    let consumers = agent_core::volume::Reach::All;
+    assert_eq!(*repair, agent_core::volume::Repair { consumers, ..Default::default() });
 }
 
 /// Keys that an unknown key at each place is told are accepted; so this list is what the reader reads.

@@ -4,7 +4,7 @@ use super::*;
 use agent_core::id::VolumeId;
 use agent_core::path::BytePath;
 use agent_core::volume::{
-    Discovery, Identity, Method, Mode, ProbeUser, Repair, Selector, Sentinel, VolumeSpec, Watch,
+    Discovery, Identity, Method, Mode, ProbeUser, Reach, Repair, Selector, Sentinel, VolumeSpec, Watch,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -57,7 +57,8 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
     );
     let sentinel = of((component(), of("[ -~é\n\"'\\\\]{0,30}")));
     let identity = (of("[0-9a-f]{8}-[0-9a-f]{4}"), of("[0-9a-f]{16}"));
-    let repair = (method(), millis(100..=3_600_000), 1..=1000u32);
+    let reach = prop::sample::select(vec![Reach::Nothing, Reach::Unowned, Reach::All]);
+    let repair = (method(), millis(100..=3_600_000), 1..=1000u32, reach);
     ("[A-Za-z0-9._:/@]{1,20}", component(), what, watch(), sentinel, (any::<bool>(), identity, repair))
         .prop_map(
             |(
@@ -81,7 +82,12 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
                     }),
                     write_probe,
                     identity: Identity { uuid, fsid },
-                    repair: Repair { method: repair.0, timeout: repair.1, max_attempts: repair.2 },
+                    repair: Repair {
+                        method: repair.0,
+                        timeout: repair.1,
+                        max_attempts: repair.2,
+                        consumers: repair.3,
+                    },
                 };
                 // Rules between keys.
                 if spec.repair.method == Method::Mount && (spec.source.is_none() || spec.fstype.is_none()) {

@@ -68,6 +68,12 @@ impl Scrape<'_> {
                 self.each(|id, volume| text.sample(row, &[("volume", id)], volume.blocked_count));
             }
             Family::BuildInfo => text.sample(row, &[("version", env!("CARGO_PKG_VERSION"))], 1),
+            Family::ConsumerStaleMounts => {
+                self.each(|id, volume| text.sample(row, &[("volume", id)], volume.stale_mounts));
+            }
+            Family::StaleOpenFiles => {
+                self.each(|id, volume| text.sample(row, &[("volume", id)], volume.stale_files));
+            }
             Family::EbpfRunsSkipped => self.skipped(text, row),
             Family::EbpfRecordsDropped => self.losses(text, row),
             Family::Incidents => self.incidents(text, row),

@@ -38,6 +38,7 @@ pub enum Stability {
 pub(crate) enum Family {
     BlockedTasks,
     BuildInfo,
+    ConsumerStaleMounts,
     DetectionSeconds,
     EbpfRecordsDropped,
     EbpfRunsSkipped,
@@ -58,6 +59,7 @@ pub(crate) enum Family {
     RemediationSuppressed,
     RemediationTotal,
     SourceUp,
+    StaleOpenFiles,
     StatePersistErrors,
     VolumeConditionReason,
     VolumeErrors,
@@ -113,6 +115,13 @@ pub const TABLE: &[Row] = &[
         STABLE_GAUGE,
         &["version"],
         "Always 1; the version of the agent.",
+    ),
+    row(
+        Family::ConsumerStaleMounts,
+        "mountie_consumer_stale_mounts",
+        STABLE_GAUGE,
+        &["volume"],
+        "Mounts, in any namespace, that still show what the volume showed before it was replaced.",
     ),
     row(
         Family::DetectionSeconds,
@@ -249,6 +258,13 @@ pub const TABLE: &[Row] = &[
         STABLE_GAUGE,
         &["source"],
         "1 when the source works, at least in part.",
+    ),
+    row(
+        Family::StaleOpenFiles,
+        "mountie_stale_open_files",
+        STABLE_GAUGE,
+        &["volume"],
+        "Files that are open on what the volume showed before it was replaced.",
     ),
     row(
         Family::StatePersistErrors,

@@ -101,6 +101,10 @@ fn facts_of_the_snapshot_are_shown() {
     assert_eq!(value(&series, "blocked_tasks", &[("volume", "scratch")]), Some(3.0));
     assert_eq!(value(&series, "blocked_tasks", &[("volume", "backup")]), Some(0.0));
     assert_eq!(value(&series, "mount_stack_depth", &[("volume", "scratch")]), Some(2.0));
+    for (volume, mounts, files) in [("scratch", 2.0, 5.0), ("backup", 0.0, 0.0)] {
+        let of = |name: &str| value(&series, name, &[("volume", volume)]);
+        assert_eq!((of("consumer_stale_mounts"), of("stale_open_files")), (Some(mounts), Some(files)));
+    }
     assert_eq!(
         value(&series, "volume_last_ok_timestamp_seconds", &[("volume", "models")]),
         Some(1_769_860_600.0)
@@ -180,6 +184,7 @@ fn plans_count_by_method_and_outcome_and_show_their_gap() {
         steps: Vec::new(),
         gap: Some(Duration::ZERO),
         took: Duration::from_millis(150),
+        left_behind: std::collections::BTreeSet::new(),
     };
     metrics.observe_plan(&mount_plan("a"), &report);
     report.outcome = Outcome::Refused(Refusal::SameSuperblock);

@@ -7,7 +7,7 @@ use agent_core::remediation::{Action, Plan};
 use agent_core::secret::hide;
 use agent_core::volume::Method;
 
-use super::program_name;
+use super::{program_name, reach_words};
 use crate::export::timestamp::{Timestamp, WallClock};
 
 /// Why an order was not followed, and what to do.
@@ -121,6 +121,16 @@ pub(crate) fn touches(action: &Action, plan: &Plan) -> String {
         Action::Swap { .. } => {
             format!("{mountpoint} shows the new mount instead of {old}; open files stay on the old one")
         }
+        Action::CoverConsumers { reach, .. } => format!(
+            "takes {old} away from every other place where it is mounted, {}: each is guarded and empty until the new one \
+             is shown; only if nobody uses any of them",
+            reach_words(*reach)
+        ),
+        Action::SwapConsumers { reach, .. } => format!(
+            "each other place where {old} or its guard is mounted, {}, shows the same directory of the new mount; open \
+             files stay on the old one",
+            reach_words(*reach)
+        ),
         Action::RunInPlace { argv } => format!("whatever {} does at {mountpoint}", program_name(argv)),
         Action::Verify { .. } => format!("reads {mountpoint}; changes nothing"),
         Action::DetachTop => format!("takes {old} away from {mountpoint}, beneath which the new mount is"),

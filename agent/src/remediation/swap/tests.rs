@@ -44,6 +44,17 @@ fn the_old_mount_is_replaced_and_its_doubles_go_first() {
 }
 
 #[test]
+fn a_guard_makes_room_whatever_is_known_of_the_old_one() {
+    let mut guarded = stack(&[OTHER, OTHER]);
+    guarded[1].source = agent_core::remediation::consumers::guard_source(
+        &agent_core::id::VolumeId::new("a"),
+        &BytePath::from(""),
+    );
+    assert_eq!(decide(Some(NEW), &guarded, None, |_| false), Course::Replace { surplus: 0 });
+    assert_eq!(decide(Some(NEW), &guarded[..1], None, |_| false), Course::Refuse(Refusal::TableChanged));
+}
+
+#[test]
 fn a_swap_that_was_cut_off_is_finished() {
     assert_eq!(course(Some(NEW), &[NEW, OLD]), Course::Finish { covering: 1 });
     assert_eq!(course(Some(NEW), &[OTHER, NEW, OLD, OLD]), Course::Finish { covering: 2 });

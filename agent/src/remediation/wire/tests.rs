@@ -26,7 +26,7 @@ fn plan(reason: Option<Reason>, old: Option<SuperblockId>) -> Plan {
 /// A request as the child reads it.
 fn received(plan: &Plan, action: &Action, known: Known) -> Request {
     let deadline = Monotonic::from_nanos(u64::MAX);
-    let request = Request::new(plan, action, &"/run/mountie/stage".into(), known, deadline);
+    let request = Request::new(plan, action.into(), &"/run/mountie/stage".into(), known, deadline);
     serde_json::from_slice(&serde_json::to_vec(&request).unwrap()).unwrap()
 }
 
@@ -42,6 +42,7 @@ fn a_request_brings_all_that_a_child_needs() {
         (b"/run/mountie/stage".as_slice(), b"/mnt/caf\xe9".as_slice())
     );
     assert_eq!((got.stage.as_slice(), got.old), (b"/run/mountie/stage/7".as_slice(), Some(46)));
+    assert_eq!(got.volume, "models");
     assert!(got.number_proves_nothing && got.repairs_readonly);
     assert_eq!(got.former, Some(former));
 
@@ -93,6 +94,30 @@ fn every_action_arrives_with_what_belongs_to_it() {
     assert!(matches!(arrived(Action::Unstage), WireAction::Unstage));
 }
 
+#[test]
+fn what_is_wanted_of_consumers_arrives_whole() {
+    let holding =
+        Holding { root: BytePath::new(*b"/s\xe9"), fstype: "nfs4".to_owned(), source: b"f:/\xe9".to_vec() };
+    let arrived = |action: Action| match received(&plan(None, None), &action, Known::default()).action {
+        WireAction::CoverConsumers(wanted) => ("cover", wanted),
+        WireAction::SwapConsumers(wanted) => ("swap", wanted),
+        other => panic!("{other:?}"),
+    };
+    let bytes = |wanted: &WireWanted| {
+        wanted.holding.clone().map(|holding| (holding.root, holding.fstype, holding.source))
+    };
+    let expected = Some((b"/s\xe9".to_vec(), "nfs4".to_owned(), b"f:/\xe9".to_vec()));
+    let (name, wanted) = arrived(Action::CoverConsumers { holding: holding.clone(), reach: Reach::Unowned });
+    assert_eq!(
+        (name, bytes(&wanted), wanted.all, wanted.namespace),
+        ("cover", expected.clone(), false, None)
+    );
+    let (name, wanted) = arrived(Action::SwapConsumers { holding: Some(holding), reach: Reach::All });
+    assert_eq!((name, bytes(&wanted), wanted.all, wanted.namespace), ("swap", expected, true, None));
+    let (_, wanted) = arrived(Action::SwapConsumers { holding: None, reach: Reach::All });
+    assert!(wanted.holding.is_none());
+}
+
 /// What the executor makes of a report with this outcome.
 fn outcome(json: &str) -> Result<Outcome, serde_json::Error> {
     let line = format!(
@@ -133,15 +158,22 @@ fn what_is_no_message_is_refused() {
     }
     let request = Request::new(
         &plan(None, None),
-        &Action::Unstage,
+        (&Action::Unstage).into(),
         &"/s".into(),
         Known::default(),
         Monotonic::from_nanos(1),
     );
     let whole = serde_json::to_value(&request).unwrap();
-    for field in
-        ["parent", "deadline", "stage_root", "mountpoint", "stage", "number_proves_nothing", "action"]
-    {
+    for field in [
+        "parent",
+        "deadline",
+        "volume",
+        "stage_root",
+        "mountpoint",
+        "stage",
+        "number_proves_nothing",
+        "action",
+    ] {
         let mut without = whole.clone();
         without.as_object_mut().unwrap().remove(field);
         assert!(serde_json::from_value::<Request>(without).is_err(), "{field}");
@@ -164,6 +196,8 @@ fn a_step_survives_the_wire() {
         step.gap = Some(Duration::from_nanos(17));
         step.gone_at = Some(Monotonic::from_nanos(5));
         step.number_proves_nothing = true;
+        step.namespaces = vec![WireNamespace { number: 7, process: 8 }];
+        step.detached = vec![9];
         step.former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
         assert!(step.former.is_some());
         let text = serde_json::to_string(&Line::Done(step.clone().into())).unwrap();

@@ -11,9 +11,9 @@ use super::pace::BACKSTOP;
 use super::snapshot::{ScanError, Scanner};
 use super::source::TableSource;
 use crate::sensor::SourceState;
-use crate::sys::clock;
 use crate::sys::mountinfo::parse_table;
 use crate::sys::statmount::MountCalls;
+use crate::sys::{allocator, clock};
 
 /// Readings of mountinfo before the two readers are said to disagree.
 const COMPARISONS: u32 = 3;
@@ -81,7 +81,10 @@ impl Reading {
     /// Reads everything.
     pub(super) fn all(&mut self) -> Result<Look, ScanError> {
         if self.by_id.is_some() && self.compare_at.is_some_and(|at| at <= clock::now()) {
-            return self.compare();
+            let look = self.compare();
+            // Three tables and their text were in memory.
+            allocator::give_back();
+            return look;
         }
         self.by_id_or_text(ById::read)
     }

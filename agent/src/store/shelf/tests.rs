@@ -6,8 +6,9 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId};
-use agent_core::memory::{Known, MountMemory, Trouble};
+use agent_core::memory::{Known, LeftMemory, MountMemory, Trouble};
 use agent_core::path::BytePath;
+use agent_core::remediation::consumers::Holding;
 use agent_core::time::Monotonic;
 use agent_core::topology::Options;
 use agent_core::verdict::{HealthState, Reason};
@@ -45,6 +46,17 @@ fn memory(volume: &str) -> Memory {
         ended: Some(at(2)),
         not_before: Some(at(4)),
         was_readable: true,
+        left: vec![
+            LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None },
+            LeftMemory {
+                superblock: SuperblockId { major: 0, minor: 42 },
+                holding: Some(Holding {
+                    root: "/".into(),
+                    fstype: "nfs4".to_owned(),
+                    source: b"a\xe9:/x".to_vec(),
+                }),
+            },
+        ],
         mount: Some(MountMemory {
             superblock: SuperblockId { major: 7, minor: 3 },
             mount_id: MountId(61),

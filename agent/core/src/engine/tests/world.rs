@@ -383,7 +383,14 @@ impl World {
     }
 
     pub(in crate::engine) fn finish(&mut self, id: PlanId, outcome: Outcome) {
-        let report = PlanReport { id, outcome, steps: Vec::new(), gap: None, took: millis(50) };
+        let report = PlanReport {
+            id,
+            outcome,
+            steps: Vec::new(),
+            gap: None,
+            took: millis(50),
+            left_behind: Default::default(),
+        };
         self.feed(Input::PlanFinished(report));
     }
 

@@ -20,6 +20,10 @@ fn spec(fstype: &str, source: &str) -> VolumeSpec {
 
 const OLD: SuperblockId = SuperblockId { major: 0, minor: 7 };
 
+fn holding() -> Holding {
+    Holding { root: "/".into(), fstype: "nfs4".into(), source: b"filer:/a".to_vec() }
+}
+
 fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
     let patient = Patient {
         spec,
@@ -28,10 +32,13 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
         fstype: None,
         source: None,
         identity: Identity::default(),
+        holding: old.map(|_| holding()),
     };
     let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
     assert_eq!(plan.stage, BytePath::from("/stage/12"));
-    assert_eq!(plan.undo, [Action::Unstage]);
+    assert_eq!(plan.undo.last(), Some(&Action::Unstage));
+    let covers = plan.actions.iter().any(|action| matches!(action, Action::CoverConsumers { .. }));
+    assert_eq!(plan.undo.len(), 1 + usize::from(covers), "what was covered comes back");
     let name = |action: &Action| match action {
         Action::Stage { .. } => "stage",
         Action::CheckStaged { .. } => "check",
@@ -43,6 +50,11 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
         Action::RunInPlace { .. } => "run",
         Action::Verify { .. } => "verify",
         Action::DetachTop => "detach",
+        Action::CoverConsumers { .. } => "cover",
+        Action::SwapConsumers { holding: found, .. } => {
+            assert_eq!(found.is_some(), old.is_some());
+            "follow"
+        }
         Action::Unstage => "unstage",
     };
     plan.actions.iter().map(name).collect()
@@ -51,15 +63,21 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
 #[test]
 fn servers_and_daemons_are_swapped_without_a_gap() {
     for (fstype, source) in [("nfs4", "filer:/a"), ("fuse.sshfs", "host:"), ("newfs", "x")] {
-        assert_eq!(names(&spec(fstype, source), Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+        assert_eq!(
+            names(&spec(fstype, source), Some(OLD)),
+            ["stage", "check", "swap", "verify", "follow", "unstage"]
+        );
     }
 }
 
 #[test]
 fn a_device_is_unmounted_first_unless_nothing_is_mounted() {
     let spec = spec("ext4", "/dev/sdb1");
-    assert_eq!(names(&spec, Some(OLD)), ["unmount", "stage", "check", "swap", "verify", "unstage"]);
-    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "unstage"]);
+    assert_eq!(
+        names(&spec, Some(OLD)),
+        ["cover", "unmount", "stage", "check", "swap", "verify", "follow", "unstage"]
+    );
+    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "follow", "unstage"]);
 }
 
 #[test]
@@ -73,18 +91,19 @@ fn a_helper_gets_the_configured_time_and_the_rest_its_own() {
             fstype: None,
             source: None,
             identity: Identity::default(),
+            holding: Some(holding()),
         };
         let plan = plan(PlanId(1), &patient, &"/stage".into()).unwrap();
         let limits: Vec<u64> = plan.actions.iter().map(|action| plan.limit(action).as_secs()).collect();
         (limits, plan.timeout.as_secs())
     };
     (spec.repair.timeout, spec.watch.deadline) = (Duration::from_secs(2), Duration::from_secs(1));
-    // unmount, stage, check, swap, verify, unstage
-    assert_eq!(limits(&spec), (vec![2, 2, 10, 10, 10, 10], 4));
+    // cover, unmount, stage, check, swap, verify, follow, unstage
+    assert_eq!(limits(&spec), (vec![10, 2, 2, 10, 10, 10, 10, 10], 4));
     spec.watch.deadline = Duration::from_secs(20);
-    assert_eq!(limits(&spec), (vec![2, 2, 40, 40, 40, 40], 42));
+    assert_eq!(limits(&spec), (vec![40, 2, 2, 40, 40, 40, 40, 40], 42));
     spec.repair.method = Method::Command(vec!["/fix".into()]);
-    assert_eq!(limits(&spec), (vec![2, 40], 42));
+    assert_eq!(limits(&spec), (vec![2, 40, 40, 40], 42));
 }
 
 #[test]
@@ -97,6 +116,7 @@ fn the_staged_mount_must_be_what_the_specification_says() {
             fstype: None,
             source: Some(b"seen:/b"),
             identity: Identity::default(),
+            holding: Some(holding()),
         };
         let mut actions = plan(PlanId(1), &patient, &"/stage".into()).unwrap().actions.into_iter();
         actions.find_map(|action| match action {
@@ -117,9 +137,35 @@ fn the_staged_mount_must_be_what_the_specification_says() {
 fn a_command_works_aside_or_in_place() {
     let mut spec = spec("nfs4", "filer:/a");
     spec.repair.method = Method::Command(vec!["/fix".into(), "--at={target}".into()]);
-    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "follow", "unstage"]);
     spec.repair.method = Method::Command(vec!["/fix".into(), "{mountpoint}".into()]);
-    assert_eq!(names(&spec, Some(OLD)), ["run", "verify"]);
+    assert_eq!(names(&spec, Some(OLD)), ["run", "verify", "follow", "unstage"]);
+}
+
+#[test]
+fn consumers_are_left_alone_on_wish_and_followed_alone_where_the_host_is_good() {
+    let mut spec = spec("nfs4", "filer:/a");
+    spec.repair.consumers = Reach::Nothing;
+    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "unstage"]);
+    let follow = |spec: &VolumeSpec, holding: Option<Holding>| {
+        let patient = Patient {
+            spec,
+            reason: Reason::ConsumerStale,
+            old: Some(OLD),
+            fstype: None,
+            source: None,
+            identity: Identity::default(),
+            holding,
+        };
+        plan(PlanId(1), &patient, &"/stage".into()).map(|plan| plan.actions)
+    };
+    assert_eq!(follow(&spec, Some(holding())), None);
+    spec.repair.consumers = Reach::All;
+    let guards = Action::SwapConsumers { holding: None, reach: Reach::All };
+    assert_eq!(follow(&spec, None), Some(vec![guards, Action::Unstage]));
+    spec.source = None;
+    let swap = Action::SwapConsumers { holding: Some(holding()), reach: Reach::All };
+    assert_eq!(follow(&spec, Some(holding())), Some(vec![swap, Action::Unstage]));
 }
 
 #[test]
@@ -134,6 +180,7 @@ fn what_the_specification_does_not_say_is_not_guessed() {
         fstype: Some("nfs4"),
         source: Some(b"filer:/a"),
         identity: Identity::default(),
+        holding: None,
     };
     assert_eq!(plan(PlanId(1), &patient, &"/stage".into()), None);
     assert_eq!(patient.class(), FsClass::Network);

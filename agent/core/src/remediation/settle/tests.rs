@@ -63,6 +63,10 @@ fn a_stack_of_another_making_is_left_alone() {
     nothing_old.old = None;
     let table = MountTable::new(vec![mount(2, 3, 7, "/v"), mount(3, 1, 8, "/v")]);
     assert!(leftovers(&nothing_old, &table).is_empty());
+    let mut guard = mount(3, 1, 8, "/v");
+    guard.fstype = "tmpfs".into();
+    guard.source = crate::remediation::consumers::guard_source(&VolumeId::new("v"), &"".into());
+    assert!(leftovers(&place(), &MountTable::new(vec![mount(2, 3, 7, "/v"), guard])).is_empty());
     let mut trap = mount(3, 1, 8, "/v");
     trap.fstype = "autofs".into();
     assert!(leftovers(&place(), &MountTable::new(vec![mount(2, 3, 7, "/v"), trap])).is_empty());

@@ -1,0 +1,269 @@
+//! Who still holds what a volume showed before: the superblocks that were replaced because they were sick, for as long
+//! as anybody has a mount or an open file of them.
+//!
+//! They are asked about from the fall on, so that the mounts of a sick superblock are known before a repair takes them
+//! out of every table. A superblock that was replaced in good health is somebody's own decision, and no concern.
+
+use alloc::collections::BTreeSet;
+use alloc::{format, string::String, vec::Vec};
+
+use crate::consumer::{Consumers, Dead, FileHolder, Found, StaleMount};
+use crate::engine::volume::{Shown, Volume};
+use crate::engine::{Engine, Output};
+use crate::id::{MountId, SuperblockId};
+use crate::memory::{LeftMemory, MountMemory};
+use crate::observation::PlanReport;
+use crate::remediation::consumers::Holding;
+use crate::remediation::{Action, Plan};
+use crate::time::Monotonic;
+use crate::topology::Mount;
+use crate::verdict::Reason;
+
+/// So many replaced superblocks are remembered of a volume. With more the oldest is forgotten.
+const FORMER: usize = 4;
+/// The most mounts and processes that are shown of a volume.
+const SHOWN: usize = 16;
+/// The most that a sentence names.
+const NAMED: usize = 2;
+
+/// A superblock that the volume showed before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Former {
+    dead: Dead,
+    /// What was found before this time says nothing any more.
+    since: Monotonic,
+    found: Option<Found>,
+}
+
+impl Former {
+    fn is(&self, superblock: SuperblockId, has_holding: bool) -> bool {
+        self.dead.superblock == superblock && self.dead.holding.is_some() == has_holding
+    }
+}
+
+/// Who holds what, of one volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Held {
+    former: Vec<Former>,
+    /// Mounts of the superblock that is there now, known by their ids.
+    ids: BTreeSet<MountId>,
+}
+
+impl Held {
+    /// Mounts that still show an old superblock.
+    pub(super) fn mounts(&self) -> u64 {
+        self.found().map(|found| found.mounts).fold(0, u64::saturating_add)
+    }
+
+    /// Open files on them.
+    pub(super) fn files(&self) -> u64 {
+        self.found().map(|found| found.files).fold(0, u64::saturating_add)
+    }
+
+    /// Those that are shown.
+    pub(super) fn shown(&self) -> Vec<StaleMount> {
+        self.found().flat_map(|found| found.shown.iter().cloned()).take(SHOWN).collect()
+    }
+
+    /// The processes that are shown.
+    pub(super) fn holders(&self) -> Vec<FileHolder> {
+        let mut holders: Vec<FileHolder> =
+            self.found().flat_map(|found| found.holders.iter().cloned()).collect();
+        holders.sort_by_key(|holder| (core::cmp::Reverse(holder.count), holder.process));
+        holders.truncate(SHOWN);
+        holders
+    }
+
+    /// The first superblock that mounts still show, for a plan.
+    pub(super) fn stale(&self) -> Option<(SuperblockId, Option<Holding>)> {
+        let is_stale = |former: &&Former| former.found.as_ref().is_some_and(|found| found.mounts > 0);
+        self.former.iter().find(is_stale).map(|former| (former.dead.superblock, former.dead.holding.clone()))
+    }
+
+    fn found(&self) -> impl Iterator<Item = &Found> {
+        self.former.iter().filter_map(|former| former.found.as_ref())
+    }
+
+    /// One sentence about them.
+    pub(super) fn sentence(&self) -> String {
+        let named = self.shown();
+        let named: Vec<String> = named.iter().take(NAMED).map(stale_text).collect();
+        match (self.mounts(), named.is_empty()) {
+            (count, true) => format!("{count} mounts still show what was replaced"),
+            (1, false) => format!("one mount still shows what was replaced: {}", named.join(", ")),
+            (count, false) => format!("{count} mounts still show what was replaced: {}", named.join(", ")),
+        }
+    }
+}
+
+fn stale_text(mount: &StaleMount) -> String {
+    let StaleMount { namespace, process, comm, mountpoint, .. } = mount;
+    format!("{mountpoint} of {comm} (process {process}, mount namespace {namespace})")
+}
+
+impl Volume {
+    /// The mount at its place is another one or none: what was there may still be held.
+    pub(super) fn leave_behind(&mut self, old: Option<&Shown>, now: Monotonic) {
+        let ids = core::mem::take(&mut self.held.ids);
+        let Some(old) = old.filter(|_| self.is_left_dead()) else { return };
+        let (volume, superblock) = (self.id.clone(), old.superblock);
+        let mut dead = Dead { volume, superblock, holding: Some(old.holding()), ids };
+        dead.ids.insert(old.mount_id);
+        self.remember_former(dead, now);
+    }
+
+    fn remember_former(&mut self, dead: Dead, now: Monotonic) {
+        let is_same = |former: &Former| former.is(dead.superblock, dead.holding.is_some());
+        self.held.former.retain(|former| !is_same(former));
+        self.held.former.push(Former { dead, since: now, found: None });
+        if self.held.former.len() > FORMER {
+            self.held.former.remove(0);
+        }
+    }
+
+    /// What the store keeps of it.
+    pub(super) fn left_behind(&self) -> Vec<LeftMemory> {
+        let left = |former: &Former| LeftMemory {
+            superblock: former.dead.superblock,
+            holding: former.dead.holding.clone(),
+        };
+        self.held.former.iter().map(left).collect()
+    }
+
+    /// Takes what an earlier run had left behind.
+    pub(super) fn recall_left(&mut self, left: Vec<LeftMemory>, now: Monotonic) {
+        for LeftMemory { superblock, holding } in left {
+            let (volume, ids) = (self.id.clone(), BTreeSet::new());
+            self.remember_former(Dead { volume, superblock, holding, ids }, now);
+        }
+    }
+
+    /// What was sick when an earlier run ended has been replaced since.
+    pub(super) fn was_replaced_meanwhile(&mut self, known: &MountMemory, mount: &Mount, now: Monotonic) {
+        if known.superblock == mount.superblock || !self.is_left_dead() {
+            return;
+        }
+        let (volume, superblock) = (self.id.clone(), known.superblock);
+        let ids = BTreeSet::from([known.mount_id]);
+        // Nothing else is known of what its mounts look like; what does not look like this one is not touched.
+        let holding = Some(Holding::of(mount));
+        self.remember_former(Dead { volume, superblock, holding, ids }, now);
+    }
+
+    /// Whether what it shows now is being replaced because it is sick.
+    fn is_left_dead(&self) -> bool {
+        let is_its_own = matches!(
+            self.condition.reason,
+            Some(
+                Reason::Disconnected
+                    | Reason::Stale
+                    | Reason::FsShutdown
+                    | Reason::IoError
+                    | Reason::Readonly
+                    | Reason::HostDown
+                    | Reason::Hung
+            )
+        );
+        self.condition.state.is_sick() && is_its_own && self.is_watched()
+    }
+
+    /// The number of an old superblock is that of the one that is there now: nobody can hold the old one.
+    pub(super) fn take_number(&mut self, superblock: SuperblockId) {
+        self.held.former.retain(|former| !former.is(superblock, true));
+    }
+
+    /// What is to be asked about.
+    fn dead(&self) -> Vec<Dead> {
+        let mut dead: Vec<Dead> = self.held.former.iter().map(|former| former.dead.clone()).collect();
+        if let Some(shown) = self.shown.as_ref().filter(|_| self.is_left_dead()) {
+            let ids = self.held.ids.iter().copied().chain([shown.mount_id]).collect();
+            let (volume, superblock) = (self.id.clone(), shown.superblock);
+            dead.push(Dead { volume, superblock, holding: Some(shown.holding()), ids });
+        }
+        dead
+    }
+
+    /// Takes what was found of one superblock. Says whether it concerns this volume.
+    fn take_found(&mut self, found: &Found, at: Monotonic) -> bool {
+        if found.volume != self.id {
+            return false;
+        }
+        let is_own = self.shown.as_ref().is_some_and(|shown| shown.superblock == found.superblock);
+        if is_own && found.has_holding {
+            self.held.ids.clone_from(&found.ids);
+            return true;
+        }
+        let is_meant = |former: &Former| former.is(found.superblock, found.has_holding);
+        let Some(index) = self.held.former.iter().position(is_meant) else { return false };
+        let Some(former) = self.held.former.get_mut(index).filter(|former| former.since <= at) else {
+            return false;
+        };
+        former.dead.ids.clone_from(&found.ids);
+        former.found = Some(found.clone());
+        if found.mounts == 0 && found.files == 0 {
+            self.held.former.remove(index);
+        }
+        true
+    }
+
+    /// A plan ended that took consumers along. Until the next look those that it replaced count as replaced.
+    pub(super) fn consumers_followed(&mut self, plan: &Plan, report: &PlanReport, now: Monotonic) {
+        let has = |is_meant: fn(&Action) -> bool| plan.actions.iter().any(is_meant);
+        let is_good = report.outcome.is_success();
+        if has(|action| matches!(action, Action::CoverConsumers { .. })) && !is_good {
+            // Not every guard may have gone again.
+            let (volume, ids) = (self.id.clone(), BTreeSet::new());
+            let dead = plan.old.map(|superblock| Dead { volume, superblock, holding: None, ids });
+            dead.into_iter().for_each(|dead| self.remember_former(dead, now));
+        }
+        if !has(|action| matches!(action, Action::SwapConsumers { .. })) {
+            return;
+        }
+        if self.shown.as_ref().map(|shown| shown.superblock) == plan.old {
+            self.held.ids.extend(report.left_behind.iter().copied());
+        }
+        for former in &mut self.held.former {
+            let is_guards = former.dead.holding.is_none();
+            if Some(former.dead.superblock) == plan.old && !is_guards {
+                former.dead.ids.extend(report.left_behind.iter().copied());
+            } else if !is_guards {
+                continue;
+            }
+            // A look from before knows nothing of what the plan did.
+            former.since = now;
+            if is_good {
+                former.found.iter_mut().for_each(|found| {
+                    found.mounts = 0;
+                    found.shown.clear();
+                });
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Takes a look at all namespaces.
+    pub(super) fn take_consumers(&mut self, consumers: &Consumers) {
+        self.dead_changed = true;
+        for (id, volume) in &mut self.volumes {
+            let mut concerns = false;
+            for found in &consumers.found {
+                concerns |= volume.take_found(found, consumers.at);
+            }
+            if concerns {
+                self.touched.insert(id.clone());
+            }
+        }
+    }
+
+    /// Says what is to be asked about, if that changed.
+    pub(super) fn ask_consumers(&mut self, outputs: &mut Vec<Output>) {
+        let mut dead: Vec<Dead> = self.volumes.values().flat_map(Volume::dead).collect();
+        dead.sort();
+        dead.dedup();
+        if dead != self.dead {
+            self.dead.clone_from(&dead);
+            outputs.push(Output::FindConsumers(dead));
+        }
+    }
+}

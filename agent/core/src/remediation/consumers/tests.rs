@@ -1,0 +1,159 @@
+//! What is found in tables of hosts and containers.
+
+use alloc::vec;
+
+use super::*;
+use crate::id::MountId;
+use crate::topology::{Options, Propagation};
+
+const OLD: u32 = 7;
+
+fn mount(id: u32, parent: u32, device: u32, path: &str, root: &str) -> Mount {
+    Mount {
+        id: MountId(id),
+        unique: None,
+        parent: MountId(parent),
+        superblock: SuperblockId { major: 0, minor: device },
+        root: root.into(),
+        mountpoint: path.into(),
+        options: Options::default(),
+        propagation: Propagation::default(),
+        fstype: "nfs4".into(),
+        source: b"filer:/models".to_vec(),
+        super_options: Options::default(),
+    }
+}
+
+fn found(mounts: Vec<Mount>, reach: Reach, own: &[BytePath]) -> Survey {
+    let holding = Holding { root: "/".into(), fstype: "nfs4".into(), source: b"filer:/models".to_vec() };
+    let volume = VolumeId::new("models");
+    let old = SuperblockId { major: 0, minor: OLD };
+    let wanted = Wanted { volume: &volume, old: Some((old, &holding)), reach, own };
+    let mut all = vec![mount(1, 0, 1, "/", "/")];
+    all.extend(mounts);
+    survey(&MountTable::new(all), &wanted)
+}
+
+fn places(survey: &Survey) -> Vec<(String, String, usize, bool)> {
+    let row = |bind: &Bind| {
+        let (place, inner) = (format!("{}", bind.mount.mountpoint), format!("{}", bind.inner));
+        (place, inner, bind.surplus, bind.is_inside)
+    };
+    survey.binds.iter().map(row).collect()
+}
+
+#[test]
+fn every_bind_is_found_with_its_own_directory() {
+    let survey = found(
+        vec![
+            mount(2, 1, OLD, "/pod/sub/path", "/a/b"),
+            mount(3, 1, OLD, "/data", "/"),
+            mount(4, 1, 8, "/other", "/"),
+        ],
+        Reach::Unowned,
+        &[],
+    );
+    let row = |place: &str, inner: &str| (place.into(), inner.into(), 0, false);
+    assert_eq!(places(&survey), [row("/data", ""), row("/pod/sub/path", "a/b")]);
+    assert!(survey.left.is_empty());
+}
+
+#[test]
+fn another_file_system_with_the_same_number_is_none() {
+    let mut other = mount(2, 1, OLD, "/data", "/");
+    other.source = b"filer:/scans".to_vec();
+    let mut fuse = mount(3, 1, OLD, "/more", "/");
+    fuse.fstype = "fuse.x".into();
+    assert_eq!(found(vec![other, fuse], Reach::All, &[]), Survey::default());
+}
+
+#[test]
+fn places_of_the_plan_itself_are_left_to_it() {
+    let mounts = vec![mount(2, 1, OLD, "/mnt/models", "/"), mount(3, 1, OLD, "/run/stage/4", "/")];
+    let own = ["/mnt/models".into(), "/run/stage".into()];
+    assert_eq!(found(mounts, Reach::All, &own), Survey::default());
+}
+
+#[test]
+fn doubles_go_with_the_one_on_top_and_binds_inside_come_after() {
+    let survey = found(
+        vec![
+            mount(2, 1, OLD, "/data", "/"),
+            mount(3, 2, OLD, "/data", "/"),
+            mount(4, 3, OLD, "/data/x", "/y"),
+        ],
+        Reach::All,
+        &[],
+    );
+    let expected = [("/data".into(), "".into(), 1, false), ("/data/x".into(), "y".into(), 0, true)];
+    assert_eq!(places(&survey), expected);
+}
+
+#[test]
+fn what_cannot_be_replaced_is_left_and_named() {
+    let mut inside = mount(5, 4, 9, "/full/tmp", "/");
+    inside.fstype = "tmpfs".into();
+    let mut over = mount(7, 6, 9, "/covered", "/");
+    over.fstype = "tmpfs".into();
+    let survey = found(
+        vec![
+            mount(2, 1, OLD, "/gone", "/a//deleted"),
+            mount(4, 1, OLD, "/full", "/"),
+            inside,
+            mount(6, 1, OLD, "/covered", "/"),
+            over,
+            mount(8, 1, OLD, "/var/lib/kubelet/pods/1/volumes/x", "/"),
+        ],
+        Reach::Unowned,
+        &[],
+    );
+    assert!(survey.binds.is_empty(), "{survey:?}");
+    let left: Vec<&Left> = survey.left.iter().map(|(_, left)| left).collect();
+    let expected = [&Left::Deleted, &Left::HasInside("/full/tmp".into()), &Left::Covered, &Left::Kubelets];
+    assert_eq!(left, expected);
+    assert!(survey.left.iter().all(|(_, left)| !left.text().is_empty()));
+}
+
+#[test]
+fn a_root_directory_and_another_part_are_left() {
+    let holding = Holding { root: "/sub".into(), fstype: "nfs4".into(), source: b"filer:/models".to_vec() };
+    let volume = VolumeId::new("models");
+    let old = SuperblockId { major: 0, minor: OLD };
+    let wanted = Wanted { volume: &volume, old: Some((old, &holding)), reach: Reach::All, own: &[] };
+    let table = MountTable::new(vec![
+        mount(1, 0, OLD, "/", "/sub"),
+        mount(2, 1, OLD, "/a", "/subway"),
+        mount(3, 1, OLD, "/b", "/sub/x"),
+    ]);
+    let survey = survey(&table, &wanted);
+    assert_eq!(places(&survey), [("/b".into(), "x".into(), 0, true)]);
+    let left: Vec<&Left> = survey.left.iter().map(|(_, left)| left).collect();
+    assert_eq!(left, [&Left::IsRoot, &Left::OtherPart]);
+}
+
+#[test]
+fn what_the_kubelet_made_is_touched_only_when_that_is_said() {
+    let mounts = || vec![mount(8, 1, OLD, "/var/lib/k0s/kubelet/pods/1/volumes/x", "/")];
+    assert_eq!(found(mounts(), Reach::Unowned, &[]).binds.len(), 0);
+    assert_eq!(found(mounts(), Reach::All, &[]).binds.len(), 1);
+    assert!(!is_kubelets(&"/srv/kubelet/data".into()) && !is_kubelets(&"/kubeletx/pods".into()));
+}
+
+#[test]
+fn a_guard_says_whose_it_is_and_what_it_stands_for() {
+    let volume = VolumeId::new("models:2");
+    let guard = |volume: &VolumeId, inner: &str| {
+        let source = guard_source(volume, &inner.into());
+        Mount { fstype: "tmpfs".into(), source, ..mount(2, 1, 30, "/data", "/") }
+    };
+    let own = guard(&volume, "a:b/c");
+    assert!(is_guard(&own));
+    assert_eq!(guarded(&volume, &own), Some("a:b/c".into()));
+    assert_eq!(guarded(&VolumeId::new("models"), &own), None);
+    assert!(!is_guard(&mount(2, 1, 30, "/data", "/")));
+    let wanted = Wanted { volume: &volume, old: None, reach: Reach::All, own: &[] };
+    let table = MountTable::new(vec![mount(1, 0, 1, "/", "/"), own, mount(3, 1, OLD, "/x", "/")]);
+    let survey = survey(&table, &wanted);
+    assert_eq!(places(&survey), [("/data".into(), "a:b/c".into(), 0, false)]);
+    assert_eq!(survey.binds[0].kind, Kind::Guard);
+}

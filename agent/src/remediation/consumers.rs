@@ -1,0 +1,327 @@
+//! The consumers' part of a plan, in one mount namespace: the new file system in the place of every other mount of the
+//! old superblock, or guards in their places until it is there.
+//!
+//! What has to go where is read from the namespace's own table, seen from its root, at the moment of acting. The new
+//! trees are cloned where the new file system is mounted, with each one's own root and with exactly the options of the
+//! mount that it replaces, before anybody sees them. Then the process enters the namespace and moves them in.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use agent_core::path::BytePath;
+use agent_core::remediation::consumers::{Bind, Holding, Kind, Left, Survey, Wanted, is_guard, survey};
+use agent_core::remediation::{Outcome, Refusal};
+use agent_core::topology::{Mount, MountTable};
+use agent_core::volume::Reach;
+use rustix::io::Errno;
+
+use super::scene::{Scene, Stop, say};
+use super::wire::{Step, WireNamespace, WireWanted};
+use crate::sys::look;
+use crate::sys::mount_exactly::{self, Place};
+use crate::sys::mountinfo::{parse_line, parse_place};
+use crate::sys::namespaces::{self, Namespace};
+
+mod cover;
+mod dress;
+mod exchange;
+
+pub(super) use cover::{cover, guard_place};
+
+/// Namespaces beyond this are not gone into by one plan; the next one finds them again.
+const NAMESPACES: usize = 1024;
+
+/// What is looked for, with the things it borrows from.
+pub(super) struct Order {
+    holding: Option<Holding>,
+    reach: Reach,
+    namespace: Option<WireNamespace>,
+    /// Places of the plan itself, where its own namespace is looked at.
+    own: Vec<BytePath>,
+    /// Only guards are to be replaced, also by the old file system where that is what there is.
+    is_undo: bool,
+}
+
+impl Order {
+    pub(super) fn new(scene: &Scene, wanted: WireWanted) -> Result<Self, Stop> {
+        let WireWanted { holding, all, namespace } = wanted;
+        // A device's new superblock has the number of the old one. Where that is shown, nobody has the old one.
+        let top = scene.stack(&scene.mountpoint)?.pop().map(|top| top.superblock);
+        let is_used_again = scene.number_proves_nothing && top.is_some() && top == scene.old;
+        let is_undo = holding.is_none();
+        let holding = holding.filter(|_| !is_used_again).map(|holding| Holding {
+            root: BytePath::new(holding.root),
+            fstype: holding.fstype,
+            source: holding.source,
+        });
+        let own = match namespace {
+            None => vec![scene.mountpoint.clone(), scene.stage_root.clone()],
+            Some(_) => Vec::new(),
+        };
+        let reach = if all { Reach::All } else { Reach::Unowned };
+        Ok(Self { holding, reach, namespace, own, is_undo })
+    }
+
+    fn wanted<'a>(&'a self, scene: &'a Scene) -> Wanted<'a> {
+        Wanted {
+            volume: &scene.volume,
+            old: scene.old.zip(self.holding.as_ref()),
+            reach: self.reach,
+            own: &self.own,
+        }
+    }
+}
+
+/// Which other namespaces have something that concerns the plan. Reads procfs alone.
+pub(super) fn find(scene: &Scene, order: &Order) -> Result<Step, Stop> {
+    say("look through the mount namespaces");
+    let own = scene.proc.namespace_of("self").map_err(|errno| Stop::call("read the own namespace", errno))?;
+    let wanted = order.wanted(scene);
+    let mut found = Vec::new();
+    for namespace in scene.proc.namespaces().into_iter().filter(|namespace| namespace.number != own) {
+        // A process that has ended meanwhile takes its namespace with it, or another one stands for it next time.
+        let Ok(text) = scene.proc.text_of_table(namespace.process) else { continue };
+        if text.split(|byte| *byte == b'\n').any(|line| concerns(&wanted, line)) {
+            found.push(WireNamespace::from(namespace));
+        }
+    }
+    let text = format!("{} other mount namespaces have something of it", found.len());
+    found.truncate(NAMESPACES);
+    let mut step = Step::new(Outcome::AlreadySo, text);
+    step.namespaces = found;
+    Ok(step)
+}
+
+/// Most lines of most tables concern nobody: those are not read to their end.
+fn concerns(wanted: &Wanted<'_>, line: &[u8]) -> bool {
+    let may_concern = parse_place(line).is_ok_and(|place| {
+        wanted.old.is_some_and(|(old, _)| old == place.superblock) || place.superblock.major == 0
+    });
+    may_concern && parse_line(line).is_ok_and(|mount| wanted.kind(&mount).is_some())
+}
+
+/// The namespace that is worked in, and the way back to where the new file system is mounted.
+struct Visit<'a> {
+    scene: &'a Scene,
+    home: OwnedFd,
+    there: Option<OwnedFd>,
+}
+
+impl<'a> Visit<'a> {
+    /// `None` where the namespace is gone.
+    fn new(scene: &'a Scene, order: &Order) -> Result<Option<Self>, Stop> {
+        let home = scene.proc.own_namespace().map_err(|errno| Stop::call("open the own namespace", errno))?;
+        let there = match order.namespace.map(Namespace::from) {
+            None => None,
+            Some(namespace) => match scene.proc.open_namespace(namespace) {
+                Ok(there) => Some(there),
+                Err(Errno::NOENT | Errno::SRCH) => return Ok(None),
+                Err(errno) => {
+                    let doing = format!("open the mount namespace of process {}", namespace.process);
+                    return Err(Stop::call(doing, errno));
+                }
+            },
+        };
+        Ok(Some(Self { scene, home, there }))
+    }
+
+    /// Does something in the namespace that is worked in, and comes back.
+    fn there<T>(&self, act: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
+        let Some(there) = &self.there else { return act() };
+        let enter = |namespace| {
+            namespaces::enter(namespace).map_err(|errno| Stop::call("enter a mount namespace", errno))
+        };
+        enter(there)?;
+        let result = act();
+        enter(&self.home)?;
+        result
+    }
+
+    fn survey(&self, wanted: &Wanted<'_>) -> Result<Survey, Stop> {
+        self.there(|| Ok(survey(&self.scene.table()?, wanted)))
+    }
+}
+
+/// The mount that others are made from.
+struct Base {
+    root: OwnedFd,
+    mount: Mount,
+}
+
+/// What is staged, else what the volume's own place shows. The old one only where it is to come back.
+fn base(scene: &Scene, may_be_old: bool) -> Result<Option<Base>, Stop> {
+    let staged = scene.stack(&scene.stage)?.pop();
+    let Some(mount) = staged.or(scene.stack(&scene.mountpoint)?.pop()) else { return Ok(None) };
+    if is_guard(&mount) || (scene.is_old(mount.superblock) && !may_be_old) {
+        return Ok(None);
+    }
+    let place = &mount.mountpoint;
+    say(format!("look at {place}"));
+    let root = look::hold(place).map_err(|errno| Stop::call(format!("look at {place}"), errno))?;
+    Ok(Some(Base { root, mount }))
+}
+
+/// What became of the mounts of one namespace.
+#[derive(Default)]
+struct Tally {
+    /// Where the new file system is shown now.
+    done: Vec<BytePath>,
+    /// Where not, and why.
+    left: Vec<(BytePath, String)>,
+    gap: Option<Duration>,
+    detached: Vec<u32>,
+}
+
+impl Tally {
+    fn leave(&mut self, place: &BytePath, why: impl Into<String>) {
+        self.left.push((place.clone(), why.into()));
+    }
+
+    fn take_left(&mut self, left: Vec<(BytePath, Left)>) {
+        self.left.extend(left.into_iter().map(|(place, why)| (place, why.text())));
+    }
+
+    fn into_step(self, verb: &str) -> Step {
+        let Self { done, left, gap, detached } = self;
+        let places: Vec<String> = done.iter().map(ToString::to_string).collect();
+        let mut words = Vec::new();
+        if !done.is_empty() {
+            words.push(format!("{verb} {}", places.join(", ")));
+        }
+        if let Some(gap) = gap.filter(|gap| !gap.is_zero()) {
+            words.push(format!("gap {} µs", gap.as_micros()));
+        }
+        words.extend(left.iter().map(|(place, why)| format!("left {place}: {why}")));
+        let outcome = match (left.is_empty(), done.is_empty()) {
+            (false, _) => Outcome::Refused(Refusal::ConsumersLeft),
+            (true, true) => Outcome::AlreadySo,
+            (true, false) => Outcome::Changed,
+        };
+        let text =
+            if words.is_empty() { "nothing of it is mounted there".to_owned() } else { words.join("; ") };
+        let mut step = Step::new(outcome, text);
+        step.gap = gap;
+        step.detached = detached;
+        step
+    }
+}
+
+/// Shows the new file system wherever the old one, or a guard, is in one namespace.
+pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
+    let Some(visit) = Visit::new(scene, order)? else {
+        return Ok(Step::new(Outcome::AlreadySo, "the namespace is gone"));
+    };
+    let wanted = order.wanted(scene);
+    let Survey { mut binds, left } = visit.survey(&wanted)?;
+    let mut tally = Tally::default();
+    tally.take_left(left);
+    binds.retain(|bind| is_meant(&visit, bind, &mut tally));
+    if binds.is_empty() {
+        return Ok(tally.into_step("swapped"));
+    }
+    let Some(base) = base(scene, order.is_undo)? else {
+        let text = "nothing is mounted that they could show".to_owned();
+        return Err(Stop::Refused(Refusal::NotAMountPoint, text));
+    };
+    for bind in &binds {
+        match swap_one(&visit, &base, &wanted, bind, &mut tally) {
+            Ok(()) => tally.done.push(bind.mount.mountpoint.clone()),
+            Err(stop) => tally.leave(&bind.mount.mountpoint, stop.into_step().text),
+        }
+    }
+    Ok(tally.into_step("swapped"))
+}
+
+/// Whoever has a namespace of his own can mount a tmpfs there that calls itself a guard, for a directory that is none
+/// of his. Only root can make one whose root directory is root's.
+///
+/// kernel: `shmem_fill_super` and `shmem_parse_one`, mm/shmem.c: the owner is the one who mounts it, or another user
+/// whom his user namespace knows; since 4.16 and 5.4.
+fn is_meant(visit: &Visit<'_>, bind: &Bind, tally: &mut Tally) -> bool {
+    if bind.kind != Kind::Guard {
+        return true;
+    }
+    let place = &bind.mount.mountpoint;
+    let is_roots = visit.there(|| {
+        Place::resolve(place)
+            .and_then(|place| place.hold())
+            .and_then(|held| look::is_roots(&held))
+            .map_err(|errno| Stop::call(format!("look at {place}"), errno))
+    });
+    match is_roots {
+        Ok(true) => true,
+        Ok(false) => {
+            say(format!("pass by {place}, which calls itself a guard and is not root's"));
+            false
+        }
+        Err(stop) => {
+            tally.leave(place, stop.into_step().text);
+            false
+        }
+    }
+}
+
+fn swap_one(
+    visit: &Visit<'_>,
+    base: &Base,
+    wanted: &Wanted<'_>,
+    bind: &Bind,
+    tally: &mut Tally,
+) -> Result<(), Stop> {
+    let place = &bind.mount.mountpoint;
+    say(format!("find /{} on the new file system", bind.inner));
+    let inner = mount_exactly::below(&base.root, &bind.inner).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
+            let text = format!("/{} is not on the new file system", bind.inner);
+            Stop::Refused(Refusal::ConsumersLeft, text)
+        }
+        errno => Stop::call(format!("find /{} on the new file system", bind.inner), errno),
+    })?;
+    let source = dress::Source { base, inner: &inner };
+    let tree = dress::clone(visit.scene, &source, &bind.mount)?;
+    visit.there(|| {
+        say(format!("swap {place}"));
+        let exchanged = exchange::exchange(visit.scene, wanted, bind, &tree, &inner)?;
+        tally.gap = tally.gap.max(exchanged.gap);
+        tally.detached.extend(exchanged.detached);
+        verify(visit.scene, wanted, (&base.mount, bind))
+    })
+}
+
+/// One deep, the new superblock, and the options that the old one had.
+fn verify(scene: &Scene, wanted: &Wanted<'_>, (base, bind): (&Mount, &Bind)) -> Result<(), Stop> {
+    let place = &bind.mount.mountpoint;
+    let stack = scene.stack(place)?;
+    let refuse = |text: String| Err(Stop::Refused(Refusal::TableChanged, text));
+    let Some(top) = stack.last() else { return refuse("nothing is mounted there now".to_owned()) };
+    if top.superblock != base.superblock {
+        return refuse(format!("superblock {} is shown there now", top.superblock));
+    }
+    let is_double = |mount: &&Mount| mount.superblock == base.superblock || wanted.kind(mount).is_some();
+    if stack.iter().filter(is_double).count() > 1 {
+        return refuse(format!("{} mounts are stacked there now", stack.len()));
+    }
+    if !dress::has_same_options(&bind.mount, top) {
+        return refuse("the options are other ones than before".to_owned());
+    }
+    Ok(())
+}
+
+/// The top of the stack at a place, as long as it is of this kind.
+fn top_of(table: &MountTable, wanted: &Wanted<'_>, place: &BytePath) -> Option<(Mount, Kind)> {
+    let top = table.stack_at(place).last().map(|top| (**top).clone())?;
+    let kind = wanted.kind(&top)?;
+    Some((top, kind))
+}
+
+impl From<Namespace> for WireNamespace {
+    fn from(namespace: Namespace) -> Self {
+        Self { number: namespace.number, process: namespace.process }
+    }
+}
+
+impl From<WireNamespace> for Namespace {
+    fn from(namespace: WireNamespace) -> Self {
+        Self { number: namespace.number, process: namespace.process }
+    }
+}

@@ -1,0 +1,128 @@
+//! Takes the old mounts away and leaves guards in their places: for file systems whose device can be mounted only once,
+//! and that come back as new only when nobody holds them any more.
+//!
+//! Nothing goes that is in use. A guard goes in beneath the old mount first, so that no program ever meets the bare
+//! directory: it finds the old file system, and then one that nobody can write to.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use agent_core::path::BytePath;
+use agent_core::remediation::consumers::{Bind, guard_source, is_guard};
+use agent_core::remediation::{Outcome, Refusal};
+use agent_core::topology::Mount;
+use rustix::io::Errno;
+
+use super::{Order, Survey, Tally, Visit, dress};
+use crate::remediation::scene::{STACK_LIMIT, Scene, Stop, say};
+use crate::remediation::wire::Step;
+use crate::sys::mount_exactly::{self, Guard, Place};
+use crate::sys::{clock, look};
+
+/// Guards in the places of all old mounts of one namespace.
+pub(in crate::remediation) fn cover(scene: &Scene, order: &Order) -> Result<Step, Stop> {
+    let Some(visit) = Visit::new(scene, order)? else {
+        return Ok(Step::new(Outcome::AlreadySo, "the namespace is gone"));
+    };
+    let Survey { mut binds, left } = visit.survey(&order.wanted(scene))?;
+    binds.retain(|bind| !is_guard(&bind.mount));
+    if let Some((place, why)) = left.first() {
+        // It would keep the superblock alive.
+        return Err(Stop::Refused(Refusal::Busy, format!("{place} has to stay: {}", why.text())));
+    }
+    let mut tally = Tally::default();
+    // What lies inside another goes before it.
+    for bind in binds.iter().rev() {
+        let guard = guard(&visit, bind)?;
+        visit.there(|| cover_one(scene, bind, &guard, &mut tally))?;
+        tally.done.push(bind.mount.mountpoint.clone());
+    }
+    Ok(tally.into_step("guarded"))
+}
+
+fn guard(visit: &Visit<'_>, bind: &Bind) -> Result<OwnedFd, Stop> {
+    let is_directory = visit.there(|| {
+        let place = resolve(&bind.mount.mountpoint)?;
+        let held = place.hold().map_err(|errno| Stop::call("look at it", errno))?;
+        Ok(look::is_directory(&held) != Some(false))
+    })?;
+    make(visit.scene, &bind.mount, &bind.inner, is_directory)
+}
+
+/// A detached guard that stands for a mount, with its options.
+fn make(scene: &Scene, mount: &Mount, inner: &BytePath, is_directory: bool) -> Result<OwnedFd, Stop> {
+    let failed = |errno| Stop::call("make a guard", errno);
+    let guard = Guard::new(&guard_source(&scene.volume, inner)).map_err(failed)?;
+    let tree = if is_directory {
+        guard.mount.try_clone().map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?
+    } else {
+        dress::at_private_place(scene, &guard.mount, |place| {
+            let root = look::hold(place).map_err(failed)?;
+            let file = guard.make_file(&root).map_err(failed)?;
+            mount_exactly::clone_tree(std::os::fd::AsFd::as_fd(&file)).map_err(failed)
+        })?
+    };
+    guard.seal().map_err(failed)?;
+    dress::dress(scene, tree, mount, is_directory)
+}
+
+fn resolve(path: &BytePath) -> Result<Place, Stop> {
+    Place::resolve(path).map_err(|errno| Stop::call(format!("resolve {path}"), errno))
+}
+
+fn cover_one(scene: &Scene, bind: &Bind, guard: &OwnedFd, tally: &mut Tally) -> Result<(), Stop> {
+    let path = &bind.mount.mountpoint;
+    let place = resolve(path)?;
+    for _ in 0..bind.surplus.min(STACK_LIMIT) {
+        unmount(&place, path)?;
+    }
+    let gap = take_away(scene, &place, path, guard)?;
+    tally.gap = tally.gap.max(Some(gap));
+    tally.detached.push(bind.mount.id.0);
+    Ok(())
+}
+
+/// Unmounts the top mount at a place, with a guard beneath it.
+fn take_away(scene: &Scene, place: &Place, path: &BytePath, guard: &OwnedFd) -> Result<Duration, Stop> {
+    // One that is about to be refused would leave a guard beneath it.
+    if place.is_busy().map_err(|errno| Stop::call(format!("unmount {path}"), errno))? {
+        return Err(busy(path));
+    }
+    say(format!("put a guard beneath {path}"));
+    let beneath = place.hold().and_then(|held| mount_exactly::attach_beneath(guard, &held));
+    match beneath {
+        Ok(()) => {
+            unmount(place, path)?;
+            Ok(Duration::ZERO)
+        }
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let begun = clock::now();
+            // It may be gone since it was asked whether it is busy: then somebody had marked it before.
+            if !scene.stack(path)?.is_empty() {
+                unmount(place, path)?;
+            }
+            place.attach(guard).map_err(|errno| Stop::call(format!("put a guard at {path}"), errno))?;
+            Ok(clock::now().since(begun))
+        }
+        Err(errno) => Err(Stop::call(format!("put a guard beneath {path}"), errno)),
+    }
+}
+
+fn busy(path: &BytePath) -> Stop {
+    Stop::Refused(Refusal::Busy, format!("{path} is in use"))
+}
+
+fn unmount(place: &Place, path: &BytePath) -> Result<(), Stop> {
+    say(format!("unmount {path}"));
+    place.unmount().map_err(|errno| match errno {
+        Errno::BUSY => busy(path),
+        errno => Stop::call(format!("unmount {path}"), errno),
+    })
+}
+
+/// Unmounts the volume's own top mount, with a guard beneath it. Nothing is there but the guard after that.
+pub(in crate::remediation) fn guard_place(scene: &Scene, top: &Mount) -> Result<(), Stop> {
+    let path = &scene.mountpoint;
+    let guard = make(scene, top, &BytePath::from(""), true)?;
+    take_away(scene, &resolve(path)?, path, &guard).map(drop)
+}

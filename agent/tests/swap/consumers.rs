@@ -1,0 +1,362 @@
+//! Containers that hold a volume when it is repaired: they follow, each at its own places.
+
+use std::path::{Path, PathBuf};
+
+use agent_core::id::VolumeId;
+use agent_core::observation::PlanReport;
+use agent_core::remediation::consumers::{Holding, guard_source};
+use agent_core::remediation::{Action, Outcome, Plan, Refusal};
+use agent_core::verdict::Reason;
+use agent_core::volume::Reach;
+
+use super::Test;
+use super::block::Device;
+use super::container::{Container, Hammer};
+use super::fuse::{assert_is_dead, sentinel, start_bindfs};
+use super::lab::{
+    Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
+    swap_after, table, text, wait_for,
+};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_container_follows_when_a_killed_daemon_is_replaced", a_container_follows_a_killed_daemon),
+    ("a_container_follows_when_a_device_is_mounted_afresh", a_container_follows_a_device),
+    ("a_container_that_uses_a_device_keeps_all_of_it", a_container_that_uses_a_device_keeps_it),
+    ("consumers_alone_follow_a_host_that_was_repaired_by_hand", consumers_alone_follow),
+    ("a_directory_that_is_gone_is_left_and_named", a_directory_that_is_gone_is_left),
+    ("what_propagation_brought_is_not_doubled", what_propagation_brought_is_not_doubled),
+    ("what_only_calls_itself_a_guard_gets_nothing", what_only_calls_itself_a_guard_gets_nothing),
+    ("binds_on_the_host_follow_and_strangers_stay", binds_on_the_host_follow),
+    ("no_program_meets_the_bare_directory_in_200_swaps_of_a_container", no_program_meets_the_bare_directory),
+    ("no_program_meets_the_bare_directory_of_a_device", no_program_meets_the_bare_directory_of_a_device),
+];
+
+fn holding(lab: &Lab) -> Holding {
+    Holding::of(&lab.top().unwrap())
+}
+
+fn follow(holding: Holding) -> Action {
+    Action::SwapConsumers { holding: Some(holding), reach: Reach::Unowned }
+}
+
+/// The usual plan with its consumers.
+fn plan(lab: &Lab, stage: Action, sentinel_content: Option<&str>) -> Plan {
+    let mut actions = swap_after(stage, false, sentinel_content.and_then(sentinel));
+    actions.insert(4, follow(holding(lab)));
+    lab.plan(actions)
+}
+
+fn device_plan(lab: &Lab, device: &Device) -> Plan {
+    let (holding, reach) = (holding(lab), Reach::Unowned);
+    let mut actions = device.plan_actions();
+    actions.insert(0, Action::CoverConsumers { holding: holding.clone(), reach });
+    actions.insert(6, follow(holding));
+    let mut plan = lab.plan(actions);
+    plan.undo = vec![Action::SwapConsumers { holding: None, reach }, Action::Unstage];
+    plan.reason = Some(Reason::Readonly);
+    plan
+}
+
+fn source(lab: &Lab) -> PathBuf {
+    let source = lab.directory("source");
+    std::fs::create_dir_all(source.join("inner")).unwrap();
+    std::fs::write(source.join("file"), "data\n").unwrap();
+    std::fs::write(source.join("inner/file"), "inner\n").unwrap();
+    source
+}
+
+fn assert_good(report: &PlanReport) {
+    assert!(report.outcome.is_success(), "{report:#?}");
+}
+
+fn a_container_follows_a_killed_daemon() {
+    let lab = Lab::new("container-fuse");
+    let source = source(&lab);
+    let mut daemon = start_bindfs(&lab, &source);
+    let container = Container::new(&lab);
+    let before = container.stacks(&lab);
+    daemon.kill();
+    assert_is_dead(&lab.mountpoint);
+    let stage = stage_by_mount(text(&source), "fuse.bindfs", &["no-allow-other"]);
+    let report = lab.execute(plan(&lab, stage, Some("data")));
+    assert_good(&report);
+    assert_gap(&report);
+    container.assert_follows(&lab, &before);
+    std::fs::write(source.join("file"), "fresh\n").unwrap();
+    for place in [&container.data, &container.readonly] {
+        assert_eq!(container.namespace.run(&["cat", text(&place.join("file"))]), "fresh");
+    }
+    assert_eq!(container.namespace.run(&["cat", text(&container.inner.join("file"))]), "inner");
+    assert_eq!(std::fs::read_to_string(lab.mountpoint.join("file")).unwrap(), "fresh\n");
+    assert!(container.stacks(&lab)[2][0].options.has("ro"));
+    assert_eq!(report.left_behind.len(), 4, "{report:#?}");
+    lab.assert_unstaged();
+    println!("{:?}, {:#?}", report.took, report.steps);
+    run(&["umount", text(&lab.mountpoint)]);
+}
+
+fn device_with_container(lab: &Lab, device: &Device) -> Container {
+    run(&["mount", &device.path, text(&lab.mountpoint)]);
+    std::fs::create_dir(lab.mountpoint.join("inner")).unwrap();
+    std::fs::write(lab.mountpoint.join("file"), "data\n").unwrap();
+    std::fs::write(lab.mountpoint.join("inner/file"), "inner\n").unwrap();
+    run(&["sync", "-f", text(&lab.mountpoint)]);
+    Container::new(lab)
+}
+
+fn break_it(lab: &Lab, device: &Device) {
+    device.break_file_system();
+    wait_for("writes are refused", || std::fs::write(lab.mountpoint.join("probe"), "x").is_err());
+}
+
+fn a_container_follows_a_device() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("container-ext4");
+    let device = Device::new(&lab, "image");
+    let container = device_with_container(&lab, &device);
+    let before = container.stacks(&lab);
+    break_it(&lab, &device);
+    let report = lab.execute(device_plan(&lab, &device));
+    assert_good(&report);
+    container.assert_follows(&lab, &before);
+    assert_eq!(container.namespace.run(&["cat", text(&container.inner.join("file"))]), "inner");
+    container.namespace.run(&["touch", text(&container.data.join("writable"))]);
+    assert!(lab.mountpoint.join("writable").symlink_metadata().is_ok());
+    println!("{:?}, gap {:?}, {:#?}", report.took, report.gap, report.steps);
+    assert!(report.gap.is_some_and(|gap| !gap.is_zero() && gap < report.took), "{report:#?}");
+    lab.assert_unstaged();
+}
+
+fn a_container_that_uses_a_device_keeps_it() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("container-busy");
+    let device = Device::new(&lab, "image");
+    let container = device_with_container(&lab, &device);
+    let before = container.stacks(&lab);
+    let file = container.inner.join("file");
+    let argv = container.namespace.command(&["sh", "-c", "exec sleep 600 < $0", text(&file)]);
+    let holder = Process::start(&argv.iter().map(String::as_str).collect::<Vec<_>>());
+    let open = format!("/proc/{}/fd/0", holder.id());
+    wait_for("the file is open", || std::fs::read_link(&open).is_ok_and(|path| path.ends_with("file")));
+    break_it(&lab, &device);
+    let report = lab.execute(device_plan(&lab, &device));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::Busy), "{report:#?}");
+    // What had gone already is back, as it was.
+    container.assert_follows(&lab, &before);
+    drop(holder);
+    let report = lab.execute(device_plan(&lab, &device));
+    assert_good(&report);
+    container.assert_follows(&lab, &before);
+    container.namespace.run(&["touch", text(&container.data.join("writable"))]);
+}
+
+fn consumers_alone_follow() {
+    let lab = Lab::new("container-alone");
+    let source = source(&lab);
+    let mut daemon = start_bindfs(&lab, &source);
+    let container = Container::new(&lab);
+    let before = container.stacks(&lab);
+    let (old, holding) = (lab.top().unwrap().superblock, holding(&lab));
+    daemon.kill();
+    run(&["umount", "--lazy", text(&lab.mountpoint)]);
+    let _daemon = start_bindfs(&lab, &source);
+    let mut plan = lab.plan(vec![follow(holding), Action::Unstage]);
+    plan.old = Some(old);
+    plan.reason = Some(Reason::ConsumerStale);
+    let report = lab.execute(plan.clone());
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    container.assert_follows(&lab, &before);
+    assert_eq!(lab.execute(plan).outcome, Outcome::AlreadySo);
+    run(&["umount", "--lazy", text(&lab.mountpoint)]);
+}
+
+fn a_directory_that_is_gone_is_left() {
+    let lab = Lab::new("container-gone");
+    let source = source(&lab);
+    let mut daemon = start_bindfs(&lab, &source);
+    let container = Container::new(&lab);
+    let before = container.stacks(&lab);
+    daemon.kill();
+    std::fs::rename(source.join("inner"), source.join("elsewhere")).unwrap();
+    std::fs::write(source.join("inner"), "a file").unwrap();
+    let stage = stage_by_mount(text(&source), "fuse.bindfs", &["no-allow-other"]);
+    let report = lab.execute(plan(&lab, stage, None));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::ConsumersLeft), "{report:#?}");
+    let place = container.inner.display().to_string();
+    assert!(report.steps.iter().any(|step| step.contains(&format!("left {place}"))), "{report:#?}");
+    let after = container.stacks(&lab);
+    assert_eq!(after[3], before[3], "nothing else is in its place");
+    let superblock = lab.top().unwrap().superblock;
+    assert!(after[..3].iter().all(|stack| stack.len() == 1 && stack[0].superblock == superblock));
+    std::fs::remove_file(source.join("inner")).unwrap();
+    lab.assert_unstaged();
+    run(&["umount", text(&lab.mountpoint)]);
+}
+
+fn what_propagation_brought_is_not_doubled() {
+    let lab = Lab::new("container-slave");
+    run(&["mount", "--bind", text(&lab.directory), text(&lab.directory)]);
+    run(&["mount", "--make-shared", text(&lab.directory)]);
+    lab.mount_tmpfs("first");
+    let other = lab.directory("other");
+    run(&["mount", "--bind", text(&lab.mountpoint), text(&other)]);
+    let slave = Namespace::new("slave");
+    let peer = Namespace::new("unchanged");
+    let report = lab.execute(plan(&lab, stage_tmpfs("second"), None));
+    assert_good(&report);
+    let superblock = lab.top().unwrap().superblock;
+    for namespace in [&slave, &peer] {
+        for place in [&lab.mountpoint, &other] {
+            let stack = namespace.stack_at(place);
+            assert!(stack.len() == 1 && stack[0].superblock == superblock, "{stack:#?} {report:#?}");
+        }
+    }
+    let stack = table().stack_at(&bytes(&other)).len();
+    assert_eq!(stack, 1, "{report:#?}");
+}
+
+fn what_only_calls_itself_a_guard_gets_nothing() {
+    let lab = Lab::new("container-forged");
+    let [forged, guard] = ["forged", "guard"].map(|name| lab.directory(name));
+    let source = String::from_utf8(guard_source(&VolumeId::new(lab.name), &"inner".into())).unwrap();
+    let mount = |place: &Path| format!("mount -t tmpfs -o mode=0555 {source} {}", text(place));
+    let user = Namespace::of_a_user(&mount(&forged));
+    lab.mount_tmpfs("first");
+    let container = Namespace::new("private");
+    container.run(&["sh", "-c", &mount(&guard)]);
+    let before = user.stack_at(&forged);
+    assert_eq!(before.len(), 1);
+    let report = lab.execute(plan(&lab, stage_tree(7), None));
+    assert_good(&report);
+    assert_eq!(user.stack_at(&forged), before, "{report:#?}");
+    assert_eq!(container.run(&["cat", text(&guard.join("file"))]), "7", "{report:#?}");
+}
+
+fn binds_on_the_host_follow() {
+    let lab = Lab::new("container-host");
+    lab.mount_tmpfs("first");
+    let (bind, single, kubelets) =
+        (lab.directory("bind"), lab.directory.join("single"), lab.directory("kubelet/pods/1/volumes/v"));
+    std::fs::write(&single, "").unwrap();
+    run(&["mount", "--bind", text(&lab.mountpoint), text(&bind)]);
+    run(&["mount", "--bind", text(&lab.mountpoint), text(&bind)]);
+    run(&["mount", "--bind", text(&lab.mountpoint.join("file")), text(&single)]);
+    run(&["mount", "--bind", text(&lab.mountpoint), text(&kubelets)]);
+    let stranger = lab.directory("stranger");
+    run(&["mount", "-t", "tmpfs", "other", text(&stranger)]);
+    let at = |path: &Path| -> Vec<_> { table().stack_at(&bytes(path)).into_iter().cloned().collect() };
+    let (old, before) = (at(&kubelets), at(&stranger));
+    let (superblock, holding) = (lab.top().unwrap().superblock, holding(&lab));
+    let report = lab.execute(plan(&lab, stage_tmpfs("second"), None));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::ConsumersLeft), "{report:#?}");
+    assert_eq!((at(&kubelets), at(&stranger)), (old, before));
+    assert_eq!(at(&bind).len(), 1, "{report:#?}");
+    assert_eq!(std::fs::read_to_string(bind.join("file")).unwrap(), "second\n");
+    assert_eq!(std::fs::read_to_string(&single).unwrap(), "second\n");
+    // Said to be touched, what the kubelet made follows too.
+    let follow = Action::SwapConsumers { holding: Some(holding), reach: Reach::All };
+    let mut plan = lab.plan(vec![follow, Action::Unstage]);
+    plan.old = Some(superblock);
+    assert_eq!(lab.execute(plan).outcome, Outcome::Changed);
+    assert_eq!(std::fs::read_to_string(kubelets.join("file")).unwrap(), "second\n");
+}
+
+fn stage_tree(content: u32) -> Action {
+    let script = format!(
+        "mount -t tmpfs new \"$0\" && mkdir $0/inner && echo {content} > $0/inner/file && echo {content} > $0/file"
+    );
+    super::lab::stage_by_command(&["sh", "-c", &script, "{target}"])
+}
+
+/// Marks the directories that no program may meet, before anything is mounted on them.
+fn mark(lab: &Lab) -> Vec<PathBuf> {
+    let places = ["volume", "container/data", "container/readonly", "container/inner"];
+    let places: Vec<PathBuf> = places.iter().map(|place| lab.directory(place)).collect();
+    for place in &places {
+        std::fs::write(place.join("bare"), "").unwrap();
+    }
+    places
+}
+
+/// Nothing was written into any of them.
+fn assert_bare(places: &[PathBuf]) {
+    let below = Path::new("/mnt/below");
+    std::fs::create_dir_all(below).unwrap();
+    run(&["mount", "--bind", "/mnt", text(below)]);
+    for place in places {
+        let place = below.join(place.strip_prefix("/mnt").unwrap());
+        let names: Vec<_> =
+            std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["bare"], "{}", place.display());
+    }
+    run(&["umount", text(below)]);
+}
+
+fn no_program_meets_the_bare_directory() {
+    let lab = Lab::new("container-200");
+    let marked = mark(&lab);
+    lab.mount_tmpfs("first");
+    std::fs::create_dir(lab.mountpoint.join("inner")).unwrap();
+    std::fs::write(lab.mountpoint.join("inner/file"), "first").unwrap();
+    let container = Container::new(&lab);
+    let before = container.stacks(&lab);
+    let there = Some(&container.namespace);
+    let hammers = [
+        Hammer::start(&lab, None, &lab.mountpoint, "write"),
+        Hammer::start(&lab, there, &container.data, "write"),
+        Hammer::start(&lab, there, &container.inner, "write"),
+        Hammer::start(&lab, there, &container.readonly, "readonly"),
+    ];
+    for round in 0..200 {
+        let report = lab.execute(plan(&lab, stage_tree(round), None));
+        assert_good(&report);
+        assert_gap(&report);
+        container.assert_follows(&lab, &before);
+    }
+    for (hammer, what) in hammers.into_iter().zip(["host", "data", "inner", "readonly"]) {
+        let (good, bad) = hammer.stop();
+        println!("{what}: {good} rounds in 200 swaps, {bad} of them bad");
+        assert!(good > 1_000, "{what}: only {good}");
+        assert!(bad == 0 || !has_beneath(), "{what}: {bad} of {good}");
+    }
+    if has_beneath() {
+        assert_bare(&marked);
+    }
+}
+
+fn no_program_meets_the_bare_directory_of_a_device() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("container-device");
+    let marked = mark(&lab);
+    let device = Device::new(&lab, "image");
+    let container = device_with_container(&lab, &device);
+    let before = container.stacks(&lab);
+    let mut done = 0;
+    for _ in 0..10 {
+        // Stopped while the old one goes: what is in use does not go.
+        break_it(&lab, &device);
+        let mut plan = device_plan(&lab, &device);
+        let rest = plan.actions.split_off(2);
+        plan.undo.clear();
+        assert_good(&lab.execute(plan.clone()));
+        let there = Some(&container.namespace);
+        let hammers = [
+            Hammer::start(&lab, None, &lab.mountpoint, "guarded"),
+            Hammer::start(&lab, there, &container.data, "guarded"),
+        ];
+        plan.actions = rest;
+        plan.old = None;
+        let report = lab.execute(plan);
+        assert_good(&report);
+        container.assert_follows(&lab, &before);
+        for hammer in hammers {
+            let (good, bad) = hammer.stop();
+            assert!(good > 0 && (bad == 0 || !has_beneath()), "{good} {bad} {report:#?}");
+            done += good;
+        }
+    }
+    println!("{done} rounds");
+    if has_beneath() {
+        assert_bare(&marked);
+    }
+}
