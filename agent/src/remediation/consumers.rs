@@ -76,7 +76,8 @@ impl Order {
 pub(super) fn find(scene: &Scene, order: &Order) -> Result<Step, Stop> {
     say("look through the mount namespaces");
     let own = scene.proc.namespace_of("self").map_err(|errno| Stop::call("read the own namespace", errno))?;
-    let wanted = order.wanted(scene);
+    // The plan's own places are its own here alone: others may have the old one at the same path.
+    let wanted = Wanted { own: &[], ..order.wanted(scene) };
     let mut found = Vec::new();
     for namespace in scene.proc.namespaces().into_iter().filter(|namespace| namespace.number != own) {
         // A process that has ended meanwhile takes its namespace with it, or another one stands for it next time.

@@ -118,6 +118,22 @@ pub fn detach(proc: &Proc, top: &OwnedFd) -> Result<()> {
     unmount(format!("self/fd/{}", top.as_raw_fd()), UnmountFlags::DETACH)
 }
 
+/// Whether the kernel keeps the mount whose root the descriptor refers to where it is. So it does with all that a mount
+/// namespace of another user namespace began with: what lies below might be hidden by it.
+///
+/// An unused mount is asked to expire, which is refused first of all to those, and then to this one because the
+/// descriptor uses it.
+///
+/// kernel: `can_umount` (`do_umount` before 5.9) for MNT_LOCKED, since 3.12, and then `do_umount`, fs/namespace.c.
+pub fn is_locked(proc: &Proc, top: &OwnedFd) -> Result<bool> {
+    fchdir(proc.directory())?;
+    match unmount(format!("self/fd/{}", top.as_raw_fd()), UnmountFlags::EXPIRE) {
+        Err(Errno::INVAL) => Ok(true),
+        Ok(()) | Err(Errno::BUSY | Errno::AGAIN) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// A detached tmpfs that nobody can write to once it is sealed, with a text as its source.
 #[derive(Debug)]
 pub struct Guard {

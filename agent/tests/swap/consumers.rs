@@ -26,6 +26,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_directory_that_is_gone_is_left_and_named", a_directory_that_is_gone_is_left),
     ("what_propagation_brought_is_not_doubled", what_propagation_brought_is_not_doubled),
     ("what_only_calls_itself_a_guard_gets_nothing", what_only_calls_itself_a_guard_gets_nothing),
+    ("a_copy_of_the_host_at_the_same_path_follows", a_copy_of_the_host_follows),
+    ("what_the_kernel_locks_is_left_as_it_was_and_named", what_is_locked_is_left),
     ("binds_on_the_host_follow_and_strangers_stay", binds_on_the_host_follow),
     ("no_program_meets_the_bare_directory_in_200_swaps_of_a_container", no_program_meets_the_bare_directory),
     ("no_program_meets_the_bare_directory_of_a_device", no_program_meets_the_bare_directory_of_a_device),
@@ -213,6 +215,43 @@ fn what_propagation_brought_is_not_doubled() {
     }
     let stack = table().stack_at(&bytes(&other)).len();
     assert_eq!(stack, 1, "{report:#?}");
+}
+
+/// As a service has one that systemd gave mounts of its own: it has the volume nowhere but where the host has it.
+fn a_copy_of_the_host_follows() {
+    let lab = Lab::new("container-copy");
+    lab.mount_tmpfs("first");
+    let copy = Namespace::new("private");
+    let report = lab.execute(plan(&lab, stage_tree(7), None));
+    assert_good(&report);
+    let stack = copy.stack_at(&lab.mountpoint);
+    assert_eq!(stack.len(), 1, "{report:#?}");
+    assert_eq!(stack[0].superblock, lab.top().unwrap().superblock, "{report:#?}");
+    assert_eq!(copy.run(&["cat", text(&lab.mountpoint.join("file"))]), "7");
+}
+
+/// In a namespace of another user namespace, as rootless containers have one, nothing that it began with can be taken
+/// away. A new mount beneath it would be one more with each attempt.
+fn what_is_locked_is_left() {
+    let lab = Lab::new("container-locked");
+    lab.mount_tmpfs("first");
+    let user = Namespace::of_a_user("true");
+    let before = user.stack_at(&lab.mountpoint);
+    assert_eq!(before.len(), 1);
+    let old = holding(&lab);
+    for turn in 0..2 {
+        let mut plan = match turn {
+            0 => plan(&lab, stage_tree(7), None),
+            _ => lab.plan(vec![follow(old.clone())]),
+        };
+        plan.old = Some(before[0].superblock);
+        let report = lab.execute(plan);
+        assert_eq!(report.outcome, Outcome::Refused(Refusal::ConsumersLeft), "{report:#?}");
+        let told = format!("{report:#?}");
+        assert!(told.contains("belongs to another user namespace"), "{told}");
+        assert_eq!(user.stack_at(&lab.mountpoint), before, "{told}");
+    }
+    assert_ne!(lab.top().unwrap().superblock, before[0].superblock, "the host has the new one");
 }
 
 fn what_only_calls_itself_a_guard_gets_nothing() {
