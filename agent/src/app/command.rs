@@ -4,10 +4,8 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::cli::{
-    Cli, Command, ExportOutput, ReachArgs, ReportOutput, SentinelCommand, SentinelInitArgs, StateCommand,
-    StatusOutput,
-};
+use crate::cli::{Cli, Command, ExportOutput, ReachArgs, RemountArgs, ReportOutput, SentinelCommand};
+use crate::cli::{SentinelInitArgs, StateCommand, StatusOutput};
 use crate::client::{self, Console, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
@@ -64,12 +62,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Resume(args) => {
             block_on(client::resume(&socket, args.whom.volume.as_deref(), args.output.into(), console))
         }
-        Command::Remount(args) if args.dry_run => {
-            block_on(client::preview(&socket, &args.volume, args.output.into(), console))
-        }
-        Command::Remount(args) => {
-            block_on(client::remount(&socket, &args.volume, args.output.into(), console))
-        }
+        Command::Remount(args) => remount(&socket, &args, console),
         Command::State(args) => state(&socket, &sources, args.command, console),
         Command::Sentinel(args) => {
             let SentinelCommand::Init(args) = args.command;
@@ -85,6 +78,15 @@ pub fn run(cli: Cli) -> ExitCode {
         | Command::Census(_)
         | Command::Consumers(_)
         | Command::Reach(_) => agent(sources, console),
+    }
+}
+
+fn remount(socket: &Path, args: &RemountArgs, console: &mut Console<'_>) -> ExitCode {
+    let (volume, output) = (&args.volume, args.output.into());
+    if args.dry_run {
+        block_on(client::preview(socket, volume, output, console))
+    } else {
+        block_on(client::remount(socket, volume, output, console))
     }
 }
 

@@ -92,8 +92,8 @@ when there is no such volume, 69 when no agent answers, 77 when you may not.";
 
 pub(super) const REMOUNT: &str = "\
 Mount a volume anew, once, as a repair would: made at a private place, looked at there, then shown in place of the old \
-mount. In every mode but off, whatever the state. It does not count as an attempt of the agent. Ending this command does \
-not end the plan.
+mount. In every mode but off, whatever the state. Where only other mounts still show what was replaced, those follow and \
+the volume stays as it is. It does not count as an attempt of the agent. Ending this command does not end the plan.
 
 With --dry-run nothing is done: the plan is shown step by step, with what each step touches, also for a volume that is \
 well or only observed.

@@ -351,12 +351,12 @@ fn volume_file(input: &[u8]) {
         if let Some(trouble) = &mut memory.trouble {
             trouble.message = secret::hide(&trouble.message);
         }
+        memory.known = memory.known.map(|known| Arc::new(kept_of(&known)));
         for holding in memory.left.iter_mut().filter_map(|left| left.holding.as_mut()) {
             if let Ok(text) = str::from_utf8(&holding.source) {
                 holding.source = secret::hide(text).into_bytes();
             }
         }
-        memory.known = memory.known.map(|known| Arc::new(kept_of(&known)));
         assert_eq!(again.map(|again| again.into_memory(&clocks)), Some(memory.clone()));
         tables::remembered(memory, clocks.now);
     }

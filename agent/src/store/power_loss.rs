@@ -138,8 +138,8 @@ fn memory(volume: usize, value: u32) -> Memory {
         ended: None,
         not_before: None,
         was_readable: true,
-        mount: None,
         left: Vec::new(),
+        mount: None,
     }
 }
 

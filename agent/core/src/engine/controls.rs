@@ -241,7 +241,7 @@ impl Engine {
         self.incidents.recovered(id, now);
         outputs.push(Output::Forget(id.clone()));
         self.wakes.retain(|(_, other)| other != id);
-        self.track_changed = true;
+        (self.track_changed, self.dead_changed) = (true, true);
         self.name_again(id, now);
         self.sync(now, outputs);
         self.touched.insert(id.clone());
@@ -301,12 +301,14 @@ impl Volume {
         }
     }
 
-    /// The plan that makes the mount anew, whatever the state: as for a mount that is stale. Where only consumers are
-    /// left behind, the mount itself is meant as well.
+    /// The plan for what is wrong with it; else the one that makes the mount anew, as for a mount that is stale.
     fn plan_by_hand(&self, id: PlanId, below: &Below, stage_root: &BytePath) -> Option<Plan> {
-        let reason = self.condition.reason.filter(|reason| *reason != Reason::ConsumerStale);
-        let plan = self.make_plan((id, reason.unwrap_or(Reason::Stale)), below, stage_root)?;
-        Some(Plan { reason, ..plan })
+        let reason = self.condition.reason;
+        let mends = reason.and_then(|reason| self.make_plan((id, reason), below, stage_root));
+        mends.or_else(|| {
+            let plan = self.make_plan((id, Reason::Stale), below, stage_root)?;
+            Some(Plan { reason: None, ..plan })
+        })
     }
 
     /// A plan begins: nothing is judged until it has ended.

@@ -158,10 +158,10 @@ impl Volume {
         self.falls = memory.falls.into_iter().skip(surplus).map(|at| at.min(now)).collect();
         self.evidence.was_readable = memory.was_readable;
         self.recalled_mount = memory.mount;
-        self.recall_left(memory.left, now);
         self.known = memory.known;
         self.is_fsid_recalled = memory.fsid.is_some();
         self.fsid = memory.fsid;
+        self.recall_left(memory.left, now);
         match memory.trouble {
             Some(trouble) => self.recall_trouble(trouble, thresholds, now),
             None if memory.was_readable => {

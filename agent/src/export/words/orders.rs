@@ -126,23 +126,24 @@ pub(crate) fn touches(action: &Action, plan: &Plan) -> String {
         Action::Swap { .. } => {
             format!("{mountpoint} shows the new mount instead of {old}; open files stay on the old one")
         }
-        Action::RunInPlace { argv, .. } => format!("whatever {} does at {mountpoint}", program_name(argv)),
-        Action::AbortConnection { .. } => format!(
-            "ends the FUSE connection of {old} if requests wait in it: whoever waits there gets an error, and nothing comes through it any more"
-        ),
-        Action::RestartUnit { unit, .. } => {
-            format!(
-                "whatever a restart of {unit} does; {mountpoint} is empty until the unit has mounted again"
-            )
-        }
         Action::CoverConsumers { reach, .. } => format!(
-            "lays an empty read-only guard over {old} and takes it away wherever else it is mounted, {}",
+            "takes {old} away from every other place where it is mounted, {}: each is guarded and empty until the new one \
+             is shown; only if nobody uses any of them",
             reach_words(*reach)
         ),
         Action::SwapConsumers { reach, .. } => format!(
-            "wherever else {old} or a guard is mounted, {}, the new mount is shown instead, each with its own directory and options",
+            "each other place where {old} or its guard is mounted, {}, shows the same directory of the new mount; open \
+             files stay on the old one",
             reach_words(*reach)
         ),
+        Action::RunInPlace { argv, .. } => format!("whatever {} does at {mountpoint}", program_name(argv)),
+        Action::AbortConnection { .. } => format!(
+            "ends the FUSE connection of {old} if requests wait in it: whoever waits there gets an error, and nothing \
+             comes through it any more"
+        ),
+        Action::RestartUnit { unit, .. } => {
+            format!("whatever a restart of {unit} does; {mountpoint} is empty until it has mounted again")
+        }
         Action::Verify { .. } => format!("reads {mountpoint}; changes nothing"),
         Action::DetachTop => format!("takes {old} away from {mountpoint}, beneath which the new mount is"),
         Action::Unstage => {
