@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::id::VolumeId;
 use agent_core::policy::Policy;
 use agent_core::volume::Mode;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, MountNamespace};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::http::{self, Api, listen};
@@ -22,7 +23,7 @@ use crate::kernel::KernelSupport;
 use crate::kernel::capability::Capability;
 use crate::kernel::namespace::{self, Namespace, NamespaceError};
 use crate::probe::{self, Pool};
-use crate::remediation::{self, Executor};
+use crate::remediation::{self, Executor, needs};
 use crate::sensor::SourceName;
 use crate::store;
 
@@ -72,6 +73,20 @@ pub(crate) async fn run(config: Config, from: config::Sources) -> ExitCode {
     drop(lock);
     info!("Agent ends");
     code
+}
+
+/// What stands in the way of repairs on this node, by volume. Reads files of the watched node: for commands, never for
+/// the agent.
+fn missing(config: &Config) -> Vec<(VolumeId, String)> {
+    let root = match &config.agent.mount_namespace {
+        MountNamespace::Own => Some(PathBuf::from("/")),
+        MountNamespace::Path(file) => needs::root_of(file),
+    };
+    let mut missing = Vec::new();
+    for spec in &config.policy.volumes {
+        missing.extend(needs::missing(spec, root.as_deref()).into_iter().map(|what| (spec.id.clone(), what)));
+    }
+    missing
 }
 
 async fn serve(mut config: Config, from: config::Sources) -> ExitCode {

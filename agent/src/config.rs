@@ -278,14 +278,6 @@ pub(crate) fn flags() -> impl Iterator<Item = &'static str> {
     environment::SETTINGS.iter().filter_map(environment::Setting::flag)
 }
 
-/// `mountie check-config`: the effective configuration.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn check_config(sources: &Sources) -> Result<String, ConfigErrors> {
-    Config::load(sources).map(|config| config.to_toml())
-}
-
 fn parse(
     text: &str,
     path: &Path,

@@ -62,6 +62,8 @@ pub struct Snapshot {
     pub probes_inflight: usize,
     /// Workers that missed their deadline and have not ended.
     pub abandoned_workers: usize,
+    /// Children of repairs, and helpers of theirs, that were killed and have not ended.
+    pub stuck_helpers: usize,
     /// Failures to write state since the start.
     pub persist_errors: u64,
     /// How long `?check=true` waits: the longest deadline of any volume and a bit.

@@ -14,21 +14,26 @@ use agent_core::errno::Errno;
 use agent_core::id::{MountId, PlanId};
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
-use agent_core::remediation::{Action, Outcome, Plan};
+use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::time::Monotonic;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+mod abort;
 mod act;
 mod arguments;
 mod attributes;
 mod check;
 mod child;
 mod consumers;
+mod environment;
 mod everywhere;
+mod fstab;
 mod helper;
 mod in_place;
+pub mod needs;
 mod redact;
+mod restart;
 mod scene;
 mod servers;
 mod stage;
@@ -46,6 +51,8 @@ use wire::{Known, Request, Step, WireAction};
 
 /// The time an undo step gets at least: the plan's own may be used up.
 const UNDO_LIMIT: Duration = Duration::from_secs(10);
+/// How long the last helper of a volume may take to be gone: it has ended, or was killed.
+const LINGER: Duration = Duration::from_secs(2);
 /// EAGAIN: no child could be started.
 const NO_CHILD: Errno = Errno(11);
 
@@ -144,31 +151,68 @@ impl Executor {
     async fn ask(&self, plan: &Plan, action: WireAction, limits: Limits, known: Known) -> Step {
         let limit = limits.act.min(limits.wait);
         let request = Request::new(plan, action, &self.stage_root, known, clock::now() + limit);
-        settle(self.launcher.run(&request, limit, None).await)
+        settle(self.launcher.run(&request, limit, Vec::new()).await)
     }
 
     async fn step(&self, plan: &Plan, action: &Action, limits: Limits, known: Known) -> (Step, Duration) {
         let begun = clock::now();
         let Limits { wait, act } = limits;
-        let step = match timeout(wait, self.permit(action)).await {
-            Err(_) => {
-                Step::new(Outcome::TimedOut, "no time left, or another helper for this server never ended")
-            }
-            Ok(permit) => {
+        let step = match self.permits(plan, action, wait).await {
+            Err(step) => step,
+            Ok(permits) => {
                 let now = clock::now();
                 let limit = act.min(wait.saturating_sub(now.since(begun)));
                 let request = Request::new(plan, action.into(), &self.stage_root, known, now + limit);
-                settle(self.launcher.run(&request, limit, permit).await)
+                settle(self.launcher.run(&request, limit, permits).await)
             }
         };
         (step, clock::now().since(begun))
     }
 
-    /// Leave to run a mount helper for the server that the action names.
-    async fn permit(&self, action: &Action) -> Option<OwnedSemaphorePermit> {
-        let Action::Stage { source, .. } = action else { return None };
-        // The semaphore is never closed, so that the error cannot happen.
-        self.servers.of(source)?.acquire_owned().await.ok()
+    /// Leave to run a helper for the volume, and for the server that the action names.
+    async fn permits(
+        &self,
+        plan: &Plan,
+        action: &Action,
+        wait: Duration,
+    ) -> Result<Vec<OwnedSemaphorePermit>, Step> {
+        if !runs_helper(action) {
+            return Ok(Vec::new());
+        }
+        let volume = self.servers.of_volume(&plan.volume).acquire_owned();
+        let Ok(volume) = timeout(wait.min(LINGER), volume).await else {
+            let text = "an earlier helper for this volume was killed and has not ended; no other is started";
+            return Err(Step::new(Outcome::Refused(Refusal::HelperStuck), text));
+        };
+        let server = match action {
+            Action::Stage { source, .. } => self.servers.of(source),
+            _ => None,
+        };
+        let Some(server) = server else { return Ok(volume.into_iter().collect()) };
+        match timeout(wait, server.acquire_owned()).await {
+            // No semaphore is ever closed, so that the error inside cannot happen.
+            Ok(server) => Ok(volume.into_iter().chain(server).collect()),
+            Err(_) => Err(Step::new(
+                Outcome::TimedOut,
+                "no time left, or another helper for this server never ended",
+            )),
+        }
+    }
+}
+
+/// Whether an action starts a program that is not of the agent's own making.
+const fn runs_helper(action: &Action) -> bool {
+    match action {
+        Action::Stage { .. } | Action::RunInPlace { .. } | Action::RestartUnit { .. } => true,
+        Action::CheckStaged { .. }
+        | Action::AbortConnection { .. }
+        | Action::UnmountOld
+        | Action::Swap { .. }
+        | Action::Verify { .. }
+        | Action::DetachTop
+        | Action::CoverConsumers { .. }
+        | Action::SwapConsumers { .. }
+        | Action::Unstage => false,
     }
 }
 
@@ -191,6 +235,18 @@ fn settle(ending: Result<Ending, ChildError>) -> Step {
         ),
         Err(error) => Step::new(Outcome::Failed(NO_CHILD), error.to_string()),
     }
+}
+
+/// What children read of the node: its fstab, a file of variables, what systemd says. For the fuzz targets.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn read_node_files(input: &[u8]) {
+    if let Ok(entry) = fstab::find(input, &[&BytePath::from("/v")]) {
+        assert!(!entry.fstype.is_empty() && entry.options.iter().all(|option| !option.is_empty()));
+    }
+    if let Ok(variables) = environment::parse(input) {
+        assert!(variables.iter().all(|(name, _)| !name.is_empty()));
+    }
+    let _ = restart::Asked::parse(&String::from_utf8_lossy(input));
 }
 
 /// What is known of a plan while it runs.
@@ -259,6 +315,8 @@ const fn name(action: &Action) -> &'static str {
     match action {
         Action::Stage { .. } => "stage",
         Action::CheckStaged { .. } => "check",
+        Action::AbortConnection { .. } => "abort",
+        Action::RestartUnit { .. } => "restart",
         Action::UnmountOld => "unmount",
         Action::Swap { .. } => "swap",
         Action::RunInPlace { .. } => "run",

@@ -9,6 +9,7 @@ pub mod device_name;
 pub mod direct_read;
 pub mod environment;
 pub mod fs_uuid;
+pub mod fuse_control;
 pub mod look;
 pub mod mount;
 pub mod mount_attributes;

@@ -20,6 +20,8 @@ mod children;
 mod fuse;
 #[path = "swap/lab.rs"]
 mod lab;
+#[path = "swap/methods.rs"]
+mod methods;
 #[path = "common/patience.rs"]
 mod patience;
 #[path = "swap/propagation.rs"]
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         children::TESTS,
         consumers::TESTS,
         fuse::TESTS,
+        methods::TESTS,
         propagation::TESTS,
         table::TESTS,
         without_a_gap::TESTS,

@@ -45,6 +45,7 @@ mod probe_users;
 mod quiet_faults;
 mod readonly;
 mod repair_limits;
+mod repair_methods;
 mod secrets;
 mod sentinel_and_write;
 mod sentinel_init;
@@ -79,6 +80,7 @@ pub(crate) fn table() -> Vec<Case> {
         sentinel_and_write::CASES,
         killed_daemon::CASES,
         repair_limits::CASES,
+        repair_methods::CASES,
         agent_killed::CASES,
         across_restarts::CASES,
         controls::CASES,

@@ -139,4 +139,6 @@ pub struct Daemon {
     pub pid: u32,
     /// Its name, escaped; may be empty.
     pub comm: String,
+    /// The systemd unit that it runs in, where restarting that is restarting the daemon.
+    pub unit: Option<String>,
 }

@@ -297,7 +297,7 @@ pub struct PlanReport {
     pub id: PlanId,
     /// What became of it.
     pub outcome: Outcome,
-    /// One line a step, for people.
+    /// One line for each action that was begun, in their order, and after them what was undone. For people.
     pub steps: Vec<String>,
     /// How long the mount point showed neither the old nor the new file system. Zero with beneath.
     pub gap: Option<Duration>,

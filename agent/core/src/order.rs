@@ -87,6 +87,8 @@ pub enum Lack {
     FsType,
     /// What the method runs.
     Command,
+    /// Which unit the method restarts.
+    Unit,
 }
 
 /// What a plan would do now.

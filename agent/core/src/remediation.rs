@@ -15,6 +15,7 @@ pub mod consumers;
 pub mod ladder;
 pub mod plan;
 pub mod settle;
+pub mod unit;
 
 /// Ordered actions for one volume, made before anything is touched.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,8 +51,12 @@ impl Plan {
     pub fn limit(&self, action: &Action) -> Duration {
         match action {
             // A plain unmount writes back what is dirty, which takes its time as a mount does.
-            Action::Stage { .. } | Action::RunInPlace { .. } | Action::UnmountOld => self.helper_timeout,
+            Action::Stage { .. }
+            | Action::RunInPlace { .. }
+            | Action::RestartUnit { .. }
+            | Action::UnmountOld => self.helper_timeout,
             Action::CheckStaged { .. }
+            | Action::AbortConnection { .. }
             | Action::Swap { .. }
             | Action::CoverConsumers { .. }
             | Action::SwapConsumers { .. }
@@ -75,6 +80,8 @@ pub enum Action {
         fstype: String,
         /// Options in order.
         options: Vec<String>,
+        /// Variables for the helper.
+        environment_file: Option<BytePath>,
     },
     /// Look at the staged mount: it answers, it is not `old`, it is the same volume.
     CheckStaged {
@@ -117,6 +124,26 @@ pub enum Action {
     RunInPlace {
         /// Arguments; no shell.
         argv: Vec<String>,
+        /// Variables for the command.
+        environment_file: Option<BytePath>,
+    },
+    /// End the FUSE connection of `old`, if requests wait in it: whoever waits there gets an error instead. There is
+    /// no way back, and nothing to undo: nothing came through it any more.
+    AbortConnection {
+        /// The process that serves it, where that is known.
+        daemon: Option<u32>,
+        /// A fresh mount of the same has just answered, so it is the daemon that hangs and not what it asks. Without
+        /// that proof the connection is ended only where the daemon itself can do nothing: it is gone, stopped, or
+        /// waits in the kernel.
+        is_proven: bool,
+    },
+    /// Have systemd restart the unit that mounts here. Nothing to undo: a unit that does not come up is started again
+    /// by the next attempt, or by systemd.
+    RestartUnit {
+        /// Its full name.
+        unit: String,
+        /// Only if this process is (or was) its main process; `None`: the operator named the unit.
+        daemon: Option<u32>,
     },
     /// The mount point shows a superblock that is not `old`, it answers, and the stack is one deep.
     Verify {
@@ -165,11 +192,33 @@ pub enum Refusal {
     NotAMountPoint,
     /// `mount` reached the kernel's limit on mounts, not the disk's on space.
     MountLimit,
+    /// An earlier helper for this volume was killed and has not ended: another would wait beside it.
+    HelperStuck,
+    /// The unit in which the daemon runs is not what serves this file system.
+    OtherUnit,
+    /// What the helper needs is missing, or others could have written or read it: `/etc/fstab` has no entry, systemd
+    /// does not know the unit, the file of variables is not root's alone.
+    NotPrepared,
     /// Other mounts of the old superblock could not be replaced.
     ConsumersLeft,
 }
 
 impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::SameSuperblock,
+        Self::OtherVolume,
+        Self::Busy,
+        Self::TableChanged,
+        Self::StagedSick,
+        Self::NotAMountPoint,
+        Self::MountLimit,
+        Self::HelperStuck,
+        Self::OtherUnit,
+        Self::NotPrepared,
+        Self::ConsumersLeft,
+    ];
+
     /// The bounded label.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -181,6 +230,9 @@ impl Refusal {
             Self::StagedSick => "staged_sick",
             Self::NotAMountPoint => "not_a_mount_point",
             Self::MountLimit => "mount_limit",
+            Self::HelperStuck => "helper_stuck",
+            Self::OtherUnit => "other_unit",
+            Self::NotPrepared => "not_prepared",
             Self::ConsumersLeft => "consumers_left",
         }
     }

@@ -121,6 +121,11 @@ pub struct Repair {
     pub timeout: Duration,
     /// Attempts per hour; then `Quarantined`.
     pub max_attempts: u32,
+    /// A file of the agent's own namespace with variables for the helper. It is read by the child that starts the
+    /// helper, and by nobody else.
+    pub environment_file: Option<BytePath>,
+    /// Whether what lies below the mount is healed first: a hung FUSE connection, the unit of a daemon.
+    pub heal_below: bool,
     /// What of its consumers is repaired with it.
     pub consumers: Reach,
 }
@@ -143,6 +148,8 @@ impl Default for Repair {
             method: Method::Mount,
             timeout: Duration::from_secs(60),
             max_attempts: 5,
+            environment_file: None,
+            heal_below: true,
             consumers: Reach::default(),
         }
     }
@@ -153,6 +160,10 @@ impl Default for Repair {
 pub enum Method {
     /// `mount -t TYPE -o OPTIONS SOURCE PLACE`, arguments only, no shell.
     Mount,
+    /// As `Mount`, with what the watched namespace's `/etc/fstab` says of the mount point.
+    Fstab,
+    /// `systemctl restart UNIT`: repairs in place, and the gap is measured.
+    Systemd(String),
     /// A command. `{target}` stands for the private place that is swapped in; with `{mountpoint}` instead
     /// the command repairs in place and the gap is measured.
     Command(Vec<String>),

@@ -131,16 +131,22 @@ fn state(socket: &Path, sources: &Sources, command: StateCommand, console: &mut 
 }
 
 fn check_config(sources: &Sources, console: &mut Console<'_>) -> ExitCode {
-    match config::check_config(sources) {
-        Ok(text) => {
-            let printed = console.print(&text).map(|()| ExitCode::Ok);
-            console.end(printed)
-        }
+    let config = match Config::load(sources) {
+        Ok(config) => config,
         Err(errors) => {
             console.tell(&errors);
-            ExitCode::Usage
+            return ExitCode::Usage;
         }
+    };
+    let missing = super::missing(&config);
+    if missing.is_empty() {
+        let printed = console.print(&config.to_toml()).map(|()| ExitCode::Ok);
+        return console.end(printed);
     }
+    for (volume, what) in missing {
+        console.tell(&format_args!("error: on this node: volume \"{volume}\": {what}"));
+    }
+    ExitCode::Usage
 }
 
 fn agent(sources: Sources, console: &mut Console<'_>) -> ExitCode {
@@ -168,6 +174,9 @@ fn doctor(socket: &Path, sources: &Sources, output: Output, console: &mut Consol
             return ExitCode::Usage;
         }
     };
+    for (volume, what) in super::missing(&config) {
+        console.tell(&format_args!("warning: volume \"{volume}\" cannot be repaired: {what}"));
+    }
     block_on(async {
         if tokio::net::UnixStream::connect(socket).await.is_ok() {
             return client::doctor(socket, output, console).await;
@@ -211,6 +220,24 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Err(io::ErrorKind::BrokenPipe.into())
         }
+    }
+
+    #[test]
+    fn what_a_repair_would_lack_on_this_node_is_an_error_of_the_configuration() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("mountie.toml");
+        let text = "[agent]\nmount_namespace = \"self\"\n[[volume]]\nname = \"v\"\nmode = \"act\"\n\
+                    mountpoint = \"/nonexistent/place\"\n[volume.repair]\nmethod = \"fstab\"\n\
+                    environment_file = \"/nonexistent/env\"\n";
+        std::fs::write(&file, text).unwrap();
+        let words = ["mountie", "check-config", "--config", file.to_str().unwrap()];
+        let sources = Cli::try_parse_from(words).unwrap().sources(Environment::default());
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = check_config(&sources, &mut Console { out: &mut out, err: &mut err });
+        let told = String::from_utf8(err).unwrap();
+        assert_eq!((code, out.len()), (ExitCode::Usage, 0));
+        assert!(told.contains("error: on this node: volume \"v\": method \"fstab\": "), "{told}");
+        assert!(told.contains("environment file /nonexistent/env cannot be looked at"), "{told}");
     }
 
     #[test]

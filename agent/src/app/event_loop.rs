@@ -371,6 +371,7 @@ impl EventLoop {
         let probes = self.pool.stats();
         self.facts.take_probes(&probes);
         self.facts.persist_errors = self.store.failures();
+        self.facts.take_stuck_helpers(self.executor.stuck());
         let volumes = self.engine.volumes();
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
         let has_started = self.table_seen && self.sources.is_watching();

@@ -29,6 +29,7 @@ pub(super) struct Facts {
     pub(super) mount_events_dropped: u64,
     pub(super) probes_inflight: usize,
     pub(super) abandoned_workers: usize,
+    pub(super) stuck_helpers: usize,
     pub(super) persist_errors: u64,
     /// Mount points on automount traps.
     /// How long a person waits for a look.
@@ -52,6 +53,7 @@ impl Facts {
             mount_events_dropped: 0,
             probes_inflight: 0,
             abandoned_workers: 0,
+            stuck_helpers: 0,
             persist_errors: 0,
             check_deadline: Duration::ZERO,
             log: true,
@@ -103,6 +105,18 @@ impl Facts {
             SourceState::Running
         };
         self.source(SourceName::Probes, state);
+    }
+
+    /// Takes in how many helpers of repairs cannot be ended, and says so when there are more: they wait in the kernel,
+    /// and only what they wait for can let them go.
+    pub(super) fn take_stuck_helpers(&mut self, count: usize) {
+        if self.log && count > self.stuck_helpers {
+            tracing::warn!(
+                count,
+                "Helpers of repairs were killed and have not ended, no other is started in their place"
+            );
+        }
+        self.stuck_helpers = count;
     }
 
     /// Takes in what became of a kernel program after the start.
@@ -162,6 +176,7 @@ impl Facts {
             mount_events_dropped: self.mount_events_dropped,
             probes_inflight: self.probes_inflight,
             abandoned_workers: self.abandoned_workers,
+            stuck_helpers: self.stuck_helpers,
             persist_errors: self.persist_errors,
             check_deadline: self.check_deadline,
             ready,

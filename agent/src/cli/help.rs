@@ -127,7 +127,7 @@ agent answers, 77 when you may not.";
 pub(super) const DOCTOR: &str = "\
 Find out what works on this host: privileges, mount namespace, kernel programs, fanotify. For each part that \
 does not work: why, and what is lost without it. Says when the watched mount namespace has nearly as many mounts as \
-the kernel lets it have. Changes nothing; no agent need run.
+the kernel lets it have, and what a repair would lack. Changes nothing; no agent need run.
 
 Ends with 0 when a sensor can run and nothing is off for want of a privilege, 77 when something is, 69 when no sensor can run.";
 
@@ -135,5 +135,6 @@ pub(super) const CHECK_CONFIG: &str = "\
 Check a configuration and print what is in effect, with every default filled in, in the form of the file. \
 Variables and flags count as they do for run.
 
-Everything that is wrong is reported at once, with its key, what was found and what is accepted. Ends with 0, \
-or 64 when something is wrong.";
+Everything that is wrong is reported at once, with its key, what was found and what is accepted; so is what a \
+repair would lack on this node: an entry in /etc/fstab, a unit, a file of variables that is root's alone. Ends with \
+0, or 64 when something is wrong.";

@@ -158,7 +158,7 @@ pub enum Problem {
     },
     /// A secret where everybody can read it.
     #[error(
-        "holds a secret ({name}=…), which would show in process lists, logs and state files; put it into a file that only root can read and use credentials=FILE (ceph: secretfile=FILE)"
+        "holds a secret ({name}=…), which would show in process lists, logs and state files; put it into a file that only root can read and use credentials=FILE (ceph: secretfile=FILE), or environment_file = FILE in [volume.repair]"
     )]
     Secret {
         /// The option's name, never its value.

@@ -67,6 +67,11 @@ fn volume(out: &mut String, spec: &VolumeSpec) {
     let _ = writeln!(out, "[volume.repair]");
     match &spec.repair.method {
         Method::Mount => line(out, "method", "\"mount\""),
+        Method::Fstab => line(out, "method", "\"fstab\""),
+        Method::Systemd(unit) => {
+            line(out, "method", "\"systemd\"");
+            line(out, "unit", &quoted(unit));
+        }
         Method::Command(argv) => {
             line(out, "method", "\"command\"");
             line(out, "command", &list(argv));
@@ -74,6 +79,11 @@ fn volume(out: &mut String, spec: &VolumeSpec) {
     }
     line(out, "timeout", &quoted(&written(spec.repair.timeout)));
     line(out, "max_attempts", &spec.repair.max_attempts.to_string());
+    if let Some(path) = &spec.repair.environment_file {
+        // It came from a TOML string, or was checked for one, so it is UTF-8.
+        line(out, "environment_file", &quoted(&String::from_utf8_lossy(path.as_bytes())));
+    }
+    line(out, "heal_below", &spec.repair.heal_below.to_string());
     match spec.repair.consumers {
         Reach::Nothing => line(out, "swap_consumers", "false"),
         Reach::All => line(out, "swap_consumers", "true"),

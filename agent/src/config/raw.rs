@@ -9,7 +9,7 @@ use super::scalar::{
 };
 use super::text::{
     Argument, Content, FsType, Fsid, Glob, InnerPath, MountOption, MountPoint, OwnPath, PathGlob, SourceText,
-    Uuid, VolumeName,
+    Unit, Uuid, VolumeName,
 };
 use super::{Family, LogFormat, MountNamespace};
 
@@ -203,6 +203,9 @@ impl RawSentinel {
 pub(super) struct RawRepair {
     pub(super) method: Given<MethodName>,
     pub(super) command: Given<Vec<Argument>>,
+    pub(super) unit: Given<Unit>,
+    pub(super) environment_file: Given<OwnPath>,
+    pub(super) heal_below: Given<bool>,
     pub(super) timeout: Given<HelperTimeout>,
     pub(super) max_attempts: Given<MaxAttempts>,
     pub(super) swap_consumers: Given<bool>,
@@ -213,6 +216,9 @@ impl RawRepair {
         let raw = Self {
             method: table.scalar("method"),
             command: table.open_scalars("command"),
+            unit: table.scalar("unit"),
+            environment_file: table.open_scalar("environment_file"),
+            heal_below: table.scalar("heal_below"),
             timeout: table.scalar("timeout"),
             max_attempts: table.scalar("max_attempts"),
             swap_consumers: table.scalar("swap_consumers"),

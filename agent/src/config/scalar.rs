@@ -91,11 +91,18 @@ impl Choice for LogFormat {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MethodName {
     Mount,
+    Fstab,
+    Systemd,
     Command,
 }
 
 impl Choice for MethodName {
-    const WORDS: &'static [(&'static str, Self)] = &[("mount", Self::Mount), ("command", Self::Command)];
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("mount", Self::Mount),
+        ("fstab", Self::Fstab),
+        ("systemd", Self::Systemd),
+        ("command", Self::Command),
+    ];
 }
 
 impl Scalar for bool {

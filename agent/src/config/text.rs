@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use agent_core::path::BytePath;
+use agent_core::remediation::unit::is_name;
 
 use super::MountNamespace;
 use super::scalar::{Rejected, Scalar};
@@ -134,6 +135,27 @@ impl Scalar for InnerPath {
             return Err(Rejected::because("names no file"));
         }
         Ok(Self(BytePath::new(path)))
+    }
+}
+
+/// A systemd unit that mounts.
+pub(super) struct Unit(pub(super) String);
+
+impl Scalar for Unit {
+    fn expected() -> Cow<'static, str> {
+        "the full name of a unit, such as \"mnt-models.mount\" or \"rclone@models.service\"".into()
+    }
+
+    fn from_text(text: &str) -> Result<Self, Rejected> {
+        if is_name(text) {
+            return Ok(Self(text.to_owned()));
+        }
+        let is_bare = is_name(&format!("{text}.service"));
+        Err(if is_bare && !text.contains('.') {
+            Rejected::write(format!("\"{text}.service\" or \"{text}.mount\""))
+        } else {
+            Rejected::default()
+        })
     }
 }
 

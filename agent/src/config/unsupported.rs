@@ -19,12 +19,12 @@ enum Which {
     Text(&'static str),
 }
 
-const METHOD_ADVICE: &str = "use method = \"mount\" with source, fstype and options, or method = \"command\"";
-
-const TABLE: [Unsupported; 5] = [
-    Unsupported { key: "volume.repair.method", which: Which::Text("fstab"), instead: METHOD_ADVICE },
-    Unsupported { key: "volume.repair.method", which: Which::Text("systemd"), instead: METHOD_ADVICE },
-    Unsupported { key: "volume.repair.method", which: Which::Text("csi"), instead: METHOD_ADVICE },
+const TABLE: [Unsupported; 3] = [
+    Unsupported {
+        key: "volume.repair.method",
+        which: Which::Text("csi"),
+        instead: "use method = \"mount\" with source, fstype and options, or method = \"command\"",
+    },
     Unsupported {
         key: "volume.repair.hook",
         which: Which::Any,

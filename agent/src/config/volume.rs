@@ -1,6 +1,8 @@
 //! One `[[volume]]`: what belongs together within it.
 
 use agent_core::id::VolumeId;
+use agent_core::path::BytePath;
+use agent_core::remediation::unit;
 use agent_core::volume::{Identity, Method, Mode, Reach, Repair, Sentinel, VolumeSpec, Watch};
 
 use super::error::{Place, Problem};
@@ -8,7 +10,7 @@ use super::raw::{RawRepair, RawSentinel, RawVolume};
 use super::reader::{Document, Given};
 use super::scalar::{MethodName, word};
 use super::suggest::closest;
-use super::text::Argument;
+use super::text::{Argument, MountOption};
 use super::{show, validate};
 
 /// The volume, or `None` when it has no usable name or mount point. Everything wrong is noted either way.
@@ -39,6 +41,7 @@ pub(super) fn spec(raw: RawVolume, defaults: &Watch, document: &Document<'_>) ->
         needs(raw.source.missing(), &why("source"));
         needs(raw.fstype.missing(), &why("fstype"));
     }
+    check_unused(&raw.repair, &raw.options, method, document);
     check_root(&raw.mountpoint, &watch, mode_place, document);
     let options: Vec<String> =
         raw.options.value().unwrap_or_default().into_iter().map(|option| option.0).collect();
@@ -47,8 +50,9 @@ pub(super) fn spec(raw: RawVolume, defaults: &Watch, document: &Document<'_>) ->
         Given::Is(..) | Given::Absent(_) | Given::Broken => None,
     };
     let sentinel = raw.sentinel.value().and_then(|raw| sentinel(raw, document));
-    let repair = repair(raw.repair, method);
-    let (name, mountpoint) = (raw.name.value()?, raw.mountpoint.value()?);
+    let (name, mountpoint) = (raw.name.value(), raw.mountpoint.value());
+    let repair = repair(raw.repair, method, mountpoint.as_ref().map(|path| &path.0));
+    let (name, mountpoint) = (name?, mountpoint?);
     let spec = VolumeSpec {
         id: VolumeId::new(name.0),
         mountpoint: mountpoint.0,
@@ -113,13 +117,44 @@ fn method(raw: &RawRepair, document: &Document<'_>) -> Option<MethodName> {
             document.report(place.clone(), Problem::Missing { why: why.to_owned() });
         }
         (MethodName::Command, Given::Is(command, place)) => check_command(command, place, document),
-        (MethodName::Mount, Given::Is(_, place)) => {
+        (MethodName::Mount | MethodName::Fstab | MethodName::Systemd, Given::Is(_, place)) => {
             let why = "which only method = \"command\" uses; write that, or remove the command".to_owned();
             document.report(place.clone(), Problem::Conflict { found: "a command".to_owned(), why });
         }
-        (MethodName::Mount, Given::Absent(_)) | (_, Given::Broken) => {}
+        (MethodName::Mount | MethodName::Fstab | MethodName::Systemd, Given::Absent(_))
+        | (_, Given::Broken) => {}
     }
     Some(method)
+}
+
+/// What is written and would have no effect with this method.
+fn check_unused(
+    raw: &RawRepair,
+    options: &Given<Vec<MountOption>>,
+    method: Option<MethodName>,
+    document: &Document<'_>,
+) {
+    let report = |place: &Place, found: &str, why: &str| {
+        let (found, why) = (found.to_owned(), why.to_owned());
+        document.report(place.clone(), Problem::Conflict { found, why });
+    };
+    if let (Given::Is(_, place), Some(MethodName::Mount | MethodName::Fstab | MethodName::Command)) =
+        (&raw.unit, method)
+    {
+        let why = "which only method = \"systemd\" uses; write that, or remove the unit";
+        report(place, "a unit", why);
+    }
+    if let (Given::Is(_, place), Some(MethodName::Systemd)) = (&raw.environment_file, method) {
+        let why = "which a unit never sees; write EnvironmentFile= in the unit, and remove it here";
+        report(place, "an environment file", why);
+    }
+    if let (Given::Is(options, place), Some(MethodName::Fstab | MethodName::Systemd)) = (options, method)
+        && let Some(option) = options.iter().find(|option| !matches!(option.0.as_str(), "ro" | "rw"))
+    {
+        let why = "which this method does not use: what is mounted stands in /etc/fstab or in the unit; only \"ro\" \
+                   and \"rw\" say something here, about how the volume should be";
+        report(place, &show::text(&option.0), why);
+    }
 }
 
 const TARGET: &str = "{target}";
@@ -178,18 +213,29 @@ fn placeholders(argument: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn repair(raw: RawRepair, method: Option<MethodName>) -> Repair {
+fn repair(raw: RawRepair, method: Option<MethodName>, mountpoint: Option<&BytePath>) -> Repair {
     let default = Repair::default();
     let method = match method {
         Some(MethodName::Command) => {
             Method::Command(raw.command.value().unwrap_or_default().into_iter().map(|word| word.0).collect())
         }
+        Some(MethodName::Fstab) => Method::Fstab,
+        Some(MethodName::Systemd) => Method::Systemd(
+            raw.unit
+                .value()
+                .map_or_else(|| mountpoint.map(unit::of_mountpoint).unwrap_or_default(), |unit| unit.0),
+        ),
         Some(MethodName::Mount) | None => Method::Mount,
     };
     Repair {
         method,
         timeout: raw.timeout.value().map_or(default.timeout, |timeout| timeout.0),
         max_attempts: raw.max_attempts.value().map_or(default.max_attempts, |attempts| attempts.0),
+        environment_file: raw
+            .environment_file
+            .value()
+            .map(|path| BytePath::new(path.0.as_os_str().as_encoded_bytes())),
+        heal_below: raw.heal_below.value().unwrap_or(default.heal_below),
         // What the kubelet made is touched only where somebody has said so.
         consumers: match raw.swap_consumers.value() {
             None => default.consumers,

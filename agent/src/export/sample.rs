@@ -64,6 +64,7 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         mount_events_dropped: 4,
         probes_inflight: 1,
         abandoned_workers: 1,
+        stuck_helpers: 2,
         persist_errors: 0,
         check_deadline: Duration::from_secs(1),
         ready: true,
@@ -137,6 +138,7 @@ pub(crate) fn mount_plan(volume: &str) -> Plan {
         source: format!("filer1:/export/{volume}").into_bytes(),
         fstype: "nfs4".into(),
         options: vec!["vers=4.2".into(), "hard".into()],
+        environment_file: None,
     };
     Plan {
         id: PlanId(7),

@@ -121,14 +121,17 @@ pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
 }
 
 /// Every value of the label `method`. `settle` is a plan that only finishes or undoes one that was cut off.
-pub(crate) const METHODS: [&str; 3] = ["mount", "command", "settle"];
+pub(crate) const METHODS: [&str; 5] = ["mount", "fstab", "systemd", "command", "settle"];
 
 /// The bounded label of how a plan repairs.
 pub(crate) fn plan_method(plan: &Plan) -> &'static str {
     let of_action = |action: &Action| match action {
         Action::Stage { method: Method::Mount, .. } => Some("mount"),
+        Action::Stage { method: Method::Fstab, .. } => Some("fstab"),
+        Action::Stage { method: Method::Systemd(_), .. } | Action::RestartUnit { .. } => Some("systemd"),
         Action::Stage { method: Method::Command(_), .. } | Action::RunInPlace { .. } => Some("command"),
         Action::CheckStaged { .. }
+        | Action::AbortConnection { .. }
         | Action::UnmountOld
         | Action::Swap { .. }
         | Action::Verify { .. }
@@ -137,7 +140,9 @@ pub(crate) fn plan_method(plan: &Plan) -> &'static str {
         | Action::SwapConsumers { .. }
         | Action::Unstage => None,
     };
-    plan.actions.iter().find_map(of_action).unwrap_or("settle")
+    // What is mounted only to see whether it can be is not how the volume is repaired.
+    let restart = plan.actions.iter().find(|action| matches!(action, Action::RestartUnit { .. }));
+    restart.into_iter().chain(&plan.actions).find_map(of_action).unwrap_or("settle")
 }
 
 /// What an action does, for people.
@@ -147,6 +152,10 @@ pub(crate) fn action_sentence(action: &Action, plan: &Plan) -> String {
         Action::Stage { method: Method::Mount, source, fstype, .. } => {
             format!("mount {} (type {fstype}) at {stage}", hide(&escape(source)))
         }
+        Action::Stage { method: Method::Fstab, .. } => {
+            format!("mount what /etc/fstab says of {mountpoint} at {stage}")
+        }
+        Action::Stage { method: Method::Systemd(unit), .. } => format!("let {unit} mount it at {stage}"),
         Action::Stage { method: Method::Command(argv), .. } => {
             format!("let {} mount it at {stage}", program_name(argv))
         }
@@ -156,7 +165,23 @@ pub(crate) fn action_sentence(action: &Action, plan: &Plan) -> String {
         Action::Swap { readonly: true } => {
             format!("show it read-only at {mountpoint}, then detach the old one")
         }
-        Action::RunInPlace { argv } => format!("run {} to repair {mountpoint} in place", program_name(argv)),
+        Action::RunInPlace { argv, .. } => {
+            format!("run {} to repair {mountpoint} in place", program_name(argv))
+        }
+        Action::AbortConnection { is_proven: true, .. } => {
+            format!("end the FUSE connection that hangs at {mountpoint}: whoever waits in it gets an error")
+        }
+        Action::AbortConnection { is_proven: false, .. } => {
+            format!(
+                "end the FUSE connection at {mountpoint}, if its daemon is gone, stopped, or stuck in the kernel"
+            )
+        }
+        Action::RestartUnit { unit, daemon: None } => {
+            format!("restart {unit}, which repairs {mountpoint} in place")
+        }
+        Action::RestartUnit { unit, daemon: Some(pid) } => {
+            format!("restart {unit}, which owns the daemon of {mountpoint} (process {pid})")
+        }
         Action::Verify { .. } => format!("verify what {mountpoint} shows now"),
         Action::DetachTop => format!("detach the old mount that still covers {mountpoint}"),
         Action::Unstage => format!("clear {stage}"),
@@ -219,6 +244,15 @@ const fn refusal_sentence(refusal: Refusal) -> &'static str {
         Refusal::NotAMountPoint => {
             "refused: the mount point is not as it was when the plan was made; check that the directory exists"
         }
+        Refusal::HelperStuck => {
+            "refused: an earlier helper hangs in the kernel and cannot be ended, another would hang beside it; look at what it waits for, or reboot"
+        }
+        Refusal::OtherUnit => {
+            "refused: the unit in which the daemon runs is not what serves this file system; the next attempt makes a mount of its own"
+        }
+        Refusal::NotPrepared => {
+            "refused: what the helper needs is not there, or not safe to use; `mountie check-config` says what"
+        }
         Refusal::MountLimit => {
             "refused: the kernel's limit on mounts is reached; unmount what is not needed, or raise fs.mount-max"
         }
@@ -266,23 +300,10 @@ mod tests {
 
     #[test]
     fn every_refusal_is_a_sentence_that_says_what_to_do() {
-        use Refusal::{
-            Busy, ConsumersLeft, MountLimit, NotAMountPoint, OtherVolume, SameSuperblock, StagedSick,
-            TableChanged,
-        };
-        for refusal in [
-            SameSuperblock,
-            OtherVolume,
-            Busy,
-            TableChanged,
-            StagedSick,
-            NotAMountPoint,
-            MountLimit,
-            ConsumersLeft,
-        ] {
+        for refusal in Refusal::ALL {
             let sentence = outcome_sentence(&Outcome::Refused(refusal));
             assert!(sentence.starts_with("refused: ") && sentence.contains("; "), "{sentence}");
-            assert!(!sentence.contains(refusal.label()) || refusal == Busy, "{sentence}");
+            assert!(!sentence.contains(refusal.label()) || refusal == Refusal::Busy, "{sentence}");
         }
     }
 
@@ -295,7 +316,10 @@ mod tests {
             mountpoint: "/mnt/a".into(),
             stage: "/run/mountie/stage/1".into(),
             old: None,
-            actions: vec![Action::RunInPlace { argv: vec!["/sbin/fix".into(), "hunter2".into()] }],
+            actions: vec![Action::RunInPlace {
+                argv: vec!["/sbin/fix".into(), "hunter2".into()],
+                environment_file: Some("/etc/mountie/env".into()),
+            }],
             undo: Vec::new(),
             timeout: std::time::Duration::from_secs(1),
             helper_timeout: std::time::Duration::from_secs(1),
@@ -303,5 +327,21 @@ mod tests {
         let sentence = action_sentence(&plan.actions[0], &plan);
         assert_eq!(sentence, "run /sbin/fix to repair /mnt/a in place");
         assert_eq!(plan_method(&plan), "command");
+        // A mount that is only made to see whether it answers is not how it is repaired.
+        let stage = Action::Stage {
+            method: Method::Mount,
+            source: b"host:".to_vec(),
+            fstype: "fuse.sshfs".into(),
+            options: Vec::new(),
+            environment_file: None,
+        };
+        let abort = Action::AbortConnection { daemon: Some(70), is_proven: true };
+        let restart = Action::RestartUnit { unit: "a.service".into(), daemon: Some(70) };
+        let plan = Plan { actions: vec![stage, abort, restart], ..plan };
+        assert_eq!(plan_method(&plan), "systemd");
+        let sentence = action_sentence(&plan.actions[1], &plan);
+        assert!(sentence.starts_with("end the FUSE connection that hangs at /mnt/a"), "{sentence}");
+        let sentence = action_sentence(&plan.actions[2], &plan);
+        assert_eq!(sentence, "restart a.service, which owns the daemon of /mnt/a (process 70)");
     }
 }

@@ -343,6 +343,7 @@ pub(super) const REMEDIATION_WORDS: &[&[u8]] = &[
     b"\"former\":{\"options\":[114,119],\"is_shared\":true}",
     b"\"gap\":",
     b"\"action\":\"Unstage\"",
+    b"\"action\":{\"RestartUnit\":{\"unit\":\"a.mount\",\"daemon\":7}}",
     b"\"action\":{\"SwapConsumers\":{\"holding\":null,\"all\":true,\"namespace\":null}}",
     b"\"namespaces\":[{\"number\":7,\"process\":8}]",
     b"\"detached\":[9]",
@@ -355,10 +356,37 @@ pub(super) fn remediation_lines() -> Vec<Vec<u8>> {
         "{\"Progress\":\"mounting\"}\n{\"Done\":{\"outcome\":\"Changed\",\"text\":\"done\",\"gap\":17,\"gone_at\":null,\"shown_at\":5,\"number_proves_nothing\":true,\"former\":{\"options\":[114,111],\"is_shared\":true}}}\n",
         "{\"Done\":{\"outcome\":{\"Refused\":\"busy\"},\"text\":\"\",\"gap\":null,\"gone_at\":null,\"shown_at\":null,\"number_proves_nothing\":false,\"former\":null}}\n",
         "{\"Done\":{\"outcome\":{\"Failed\":5},\"text\":\"\",\"gap\":null,\"gone_at\":null,\"shown_at\":null,\"number_proves_nothing\":false,\"former\":null}}\n",
-        "{\"parent\":1,\"deadline\":18446744073709551615,\"volume\":\"models\",\"stage_root\":[47,115],\"mountpoint\":[47,109],\"stage\":[47,115,47,49],\"old\":46,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"Stage\":{\"command\":null,\"source\":[102],\"fstype\":\"nfs4\",\"options\":[\"hard\"]}}}\n",
+        "{\"parent\":1,\"deadline\":18446744073709551615,\"volume\":\"models\",\"stage_root\":[47,115],\"mountpoint\":[47,109],\"stage\":[47,115,47,49],\"old\":46,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"Stage\":{\"method\":\"Mount\",\"source\":[102],\"fstype\":\"nfs4\",\"options\":[\"hard\"],\"environment_file\":null}}}\n",
         "{\"parent\":1,\"deadline\":1,\"volume\":\"models\",\"stage_root\":[],\"mountpoint\":[],\"stage\":[],\"old\":null,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"CheckStaged\":{\"sentinel\":{\"path\":[97],\"content\":null},\"uuid\":null,\"fsid\":\"a1\",\"source\":null,\"fstype\":null}}}\n",
         "{\"parent\":1,\"deadline\":1,\"volume\":\"models\",\"stage_root\":[47],\"mountpoint\":[47,109],\"stage\":[47,115],\"old\":46,\"number_proves_nothing\":false,\"repairs_readonly\":false,\"former\":null,\"action\":{\"CoverConsumers\":{\"holding\":{\"root\":[47],\"fstype\":\"nfs4\",\"source\":[102,58,233]},\"all\":false,\"namespace\":{\"number\":7,\"process\":8}}}}\n",
         "{\"Done\":{\"outcome\":{\"Refused\":\"consumers_left\"},\"text\":\"\",\"gap\":null,\"gone_at\":null,\"shown_at\":null,\"number_proves_nothing\":false,\"former\":null,\"namespaces\":[{\"number\":7,\"process\":8}],\"detached\":[9,10]}}\n",
+    ])
+}
+
+pub(super) const NODE_WORDS: &[&[u8]] = &[
+    b" /v ",
+    b"\\040",
+    b"\\1",
+    b"\t",
+    b"\n",
+    b"#",
+    b",",
+    b"\"",
+    b"=",
+    b"nofail",
+    b"password=",
+    b"x-systemd.",
+    b"u:p@h",
+    b"ExecMainPID=",
+];
+
+pub(super) fn node_files() -> Vec<Vec<u8>> {
+    owned(&[
+        "# node\nUUID=0a-1b /v ext4 noatime,nofail,x-systemd.automount 0 2\n",
+        "filer:/a\\040b\t/v//\tnfs4\tvers=4.2,context=\"a,b\"\n/srv /w none bind\n",
+        "https://u:p@h/ /v davfs rw\n//s/x /v cifs username=u,password=p\n",
+        "A=1\n# b\nB=\"x y\"\n",
+        "LoadState=loaded\nExecMainPID=70\nWhere=/v\n",
     ])
 }
 

@@ -19,7 +19,7 @@ use super::{Memory, Target, seeds, tables};
 use crate::config::{Config, Environment, Sources};
 use crate::kernel::btf::KernelTypes;
 use crate::probe::protocol;
-use crate::remediation::wire;
+use crate::remediation::{self, wire};
 use crate::sensor::census::{procfs, wire as census};
 use crate::sensor::consumers::{child as consumers_child, wire as consumers};
 use crate::sensor::ebpf::decode as observations;
@@ -145,6 +145,14 @@ pub const TARGETS: &[Target] = &[
         seeds: seeds::remediation_lines,
         words: seeds::REMEDIATION_WORDS,
         memory: Memory { per_byte: 100, fixed: 16 << 10 },
+        grow: repeated,
+    },
+    Target {
+        name: "node_files",
+        feed: remediation::read_node_files,
+        seeds: seeds::node_files,
+        words: seeds::NODE_WORDS,
+        memory: Memory { per_byte: 60, fixed: 16 << 10 },
         grow: repeated,
     },
     Target {

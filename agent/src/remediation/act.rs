@@ -9,9 +9,10 @@ use std::os::unix::ffi::OsStringExt;
 use agent_core::path::BytePath;
 use agent_core::volume::{Identity, Sentinel};
 
+use super::environment::EnvironmentFile;
 use super::scene::{Scene, Stop, say};
 use super::wire::{Line, Request, Step, WireAction};
-use super::{check, consumers, in_place, stage, swap, unmount, verify};
+use super::{abort, check, consumers, in_place, restart, stage, swap, unmount, verify};
 use crate::exit_code::ExitCode;
 use crate::sys::mount_table::Proc;
 use crate::sys::{mount, parent_death};
@@ -48,8 +49,8 @@ pub fn run_act() -> ExitCode {
         Err(error) => return fail(&error, ExitCode::Usage),
     };
     match prepare(namespace.as_ref(), &request) {
-        Ok(scene) => {
-            let step = carry_out(&scene, request.action).unwrap_or_else(Stop::into_step);
+        Ok((scene, variables)) => {
+            let step = carry_out(&scene, request.action, variables).unwrap_or_else(Stop::into_step);
             tell(&Line::Done(step.into()));
             // Only now, since this may let go of the last reference to a file system that never answers.
             drop(scene);
@@ -81,7 +82,7 @@ fn read_request() -> Result<Request, ActError> {
     let mut text = Vec::new();
     std::io::stdin().lock().read_to_end(&mut text).map_err(ActError::Read)?;
     let request: Request = serde_json::from_slice(&text).map_err(ActError::Decode)?;
-    match parent_death::follow(request.parent) {
+    match parent_death::follow_with_group(request.parent) {
         Ok(true) => Ok(request),
         Ok(false) | Err(_) => Err(ActError::Orphan),
     }
@@ -96,10 +97,15 @@ pub(super) fn tell(line: &Line) {
     }
 }
 
-fn prepare(namespace: Option<&BytePath>, request: &Request) -> Result<Scene, Stop> {
+fn prepare(
+    namespace: Option<&BytePath>,
+    request: &Request,
+) -> Result<(Scene, Option<EnvironmentFile>), Stop> {
     // What a helper creates must not depend on the agent's own strictness.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let proc = Proc::open().map_err(|errno| Stop::call("open /proc", errno))?;
+    // Like the configuration that names it, the file is the agent's, not the watched namespace's.
+    let variables = request.action.environment_file().map(|path| EnvironmentFile::open(&path)).transpose()?;
     if let Some(namespace) = namespace {
         say(format!("enter the mount namespace {namespace}"));
         mount::enter_namespace(namespace)
@@ -108,13 +114,13 @@ fn prepare(namespace: Option<&BytePath>, request: &Request) -> Result<Scene, Sto
     if matches!(request.action, WireAction::Stage { .. }) {
         stage::make_root_directory(&BytePath::new(request.stage_root.clone()))?;
     }
-    Scene::new(proc, request)
+    Ok((Scene::new(proc, request)?, variables))
 }
 
-fn carry_out(scene: &Scene, action: WireAction) -> Result<Step, Stop> {
+fn carry_out(scene: &Scene, action: WireAction, variables: Option<EnvironmentFile>) -> Result<Step, Stop> {
     match action {
-        WireAction::Stage { command, source, fstype, options } => {
-            stage::stage(scene, &stage::Order { command, source, fstype, options })
+        WireAction::Stage { method, source, fstype, options, environment_file: _ } => {
+            stage::stage(scene, stage::Order { method, source, fstype, options }, variables)
         }
         WireAction::CheckStaged { sentinel, uuid, fsid, source, fstype } => {
             let (sentinel, identity) = (sentinel.map(Sentinel::from), Identity { uuid, fsid });
@@ -122,7 +128,9 @@ fn carry_out(scene: &Scene, action: WireAction) -> Result<Step, Stop> {
         }
         WireAction::UnmountOld => unmount::unmount_old(scene),
         WireAction::Swap { readonly } => swap::swap(scene, readonly),
-        WireAction::RunInPlace { argv } => in_place::run(scene, &argv),
+        WireAction::RunInPlace { argv, environment_file: _ } => in_place::run(scene, &argv, variables),
+        WireAction::AbortConnection { daemon, is_proven } => abort::abort(scene, daemon, is_proven),
+        WireAction::RestartUnit { unit, daemon } => restart::restart(scene, &unit, daemon),
         WireAction::Verify { sentinel } => {
             let sentinel = sentinel.map(Sentinel::from);
             verify::verify(scene, sentinel.as_ref())

@@ -1,5 +1,8 @@
 //! The argument lists of helpers. Pure: what is built here is what is run, without a shell.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
 use agent_core::errno::Errno;
 use agent_core::path::BytePath;
 
@@ -9,7 +12,15 @@ pub(super) struct Invocation {
     /// The program and its arguments.
     pub(super) argv: Vec<Vec<u8>>,
     /// Added to the small fixed environment. Values never appear in a process list.
-    pub(super) environment: Vec<(&'static str, String)>,
+    pub(super) environment: Vec<(OsString, OsString)>,
+}
+
+impl Invocation {
+    /// With more variables; a later one of the same name counts.
+    pub(super) fn with(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        self.environment.extend(variables);
+        self
+    }
 }
 
 /// What stands for the braces in a configured command.
@@ -35,6 +46,9 @@ pub(super) enum ArgumentError {
     /// Nothing to run.
     #[error("the command is empty")]
     Empty,
+    /// A unit mounts at its own place.
+    #[error("a unit cannot mount at a private place")]
+    Unit,
 }
 
 impl ArgumentError {
@@ -60,7 +74,7 @@ pub(super) fn mount(
     for option in options {
         match option.split_once('=') {
             Some(("password" | "pass", value)) if matches!(fstype, "cifs" | "smb3") => {
-                environment.push(("PASSWD", value.to_owned()));
+                environment.push(("PASSWD".into(), value.into()));
             }
             _ => words.push(option.as_str()),
         }
@@ -129,7 +143,7 @@ fn fill(argument: &str, places: Places<'_>) -> Vec<u8> {
 
 fn check(invocation: Invocation) -> Result<Invocation, ArgumentError> {
     let nul = invocation.argv.iter().any(|argument| argument.contains(&0))
-        || invocation.environment.iter().any(|(_, value)| value.contains('\0'));
+        || invocation.environment.iter().any(|(_, value)| value.as_bytes().contains(&0));
     if nul { Err(ArgumentError::Nul) } else { Ok(invocation) }
 }
 

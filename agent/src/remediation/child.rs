@@ -57,13 +57,13 @@ pub(super) struct Launcher {
 }
 
 impl Launcher {
-    /// Has one child carry out one request. The permit, if any, is given back when the child and its helpers
+    /// Has one child carry out one request. The permits are given back when the child and its helpers
     /// are gone.
     pub(super) async fn run(
         &self,
         request: &Request,
         limit: Duration,
-        permit: Option<OwnedSemaphorePermit>,
+        permits: Vec<OwnedSemaphorePermit>,
     ) -> Result<Ending, ChildError> {
         let text = serde_json::to_vec(request).map_err(ChildError::Encode)?;
         let mut child = self.start().map_err(ChildError::Start)?;
@@ -75,7 +75,7 @@ impl Launcher {
                 // Its end may wait for the kernel to let go of a sick file system; nobody else waits for it.
                 // The group is not killed: a program that a helper left behind may be in it.
                 group.release();
-                self.reap(Leftover { child, group: None, permit });
+                self.reap(Leftover { child, group: None, permits });
                 Ok(Ending::Done(step))
             }
             Ok(None) => {
@@ -87,12 +87,12 @@ impl Launcher {
                     Ok(Ok(status)) => exit_code(status),
                     Ok(Err(_)) | Err(_) => -1,
                 };
-                self.wait_for(Leftover { child, group, permit }).await;
+                self.wait_for(Leftover { child, group, permits }).await;
                 Ok(Ending::Lost { code, doing })
             }
             Err(_) => {
                 let group = group.kill();
-                self.wait_for(Leftover { child, group, permit }).await;
+                self.wait_for(Leftover { child, group, permits }).await;
                 Ok(Ending::TimedOut(doing))
             }
         }
@@ -169,7 +169,7 @@ struct Leftover {
     /// The group that was killed, and of which nothing may be left.
     group: Option<Pid>,
     /// Held as long as anything of it lives.
-    permit: Option<OwnedSemaphorePermit>,
+    permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl Leftover {
@@ -188,7 +188,7 @@ impl Leftover {
             sleep(pause).await;
             pause = (pause * 2).min(LOOK_AGAIN_AT_MOST);
         }
-        drop(self.permit);
+        drop(self.permits);
     }
 }
 

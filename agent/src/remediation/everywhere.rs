@@ -37,6 +37,8 @@ impl Work {
             }),
             Action::Stage { .. }
             | Action::CheckStaged { .. }
+            | Action::AbortConnection { .. }
+            | Action::RestartUnit { .. }
             | Action::UnmountOld
             | Action::Swap { .. }
             | Action::RunInPlace { .. }

@@ -167,7 +167,7 @@ mod tests {
 
     fn shell(script: &str) -> Invocation {
         let argv = ["sh", "-c", script].map(|word| word.as_bytes().to_vec()).to_vec();
-        Invocation { argv, environment: vec![("PASSWD", "Zx9".to_owned())] }
+        Invocation { argv, environment: vec![("PASSWD".into(), "Zx9".into())] }
     }
 
     #[test]

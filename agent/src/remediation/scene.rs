@@ -91,6 +91,8 @@ pub(super) struct Scene {
     pub(super) deadline: Monotonic,
     pub(super) volume: VolumeId,
     pub(super) mountpoint: BytePath,
+    /// The same, as it stands in the configuration.
+    pub(super) given: BytePath,
     pub(super) stage_root: BytePath,
     pub(super) stage: BytePath,
     pub(super) old: Option<SuperblockId>,
@@ -108,7 +110,7 @@ impl Scene {
         let given = BytePath::new(request.mountpoint.clone());
         say(format!("resolve the directory of {given}"));
         // A directory that is not there yet leaves the path as it is; the action itself then says so.
-        let mountpoint = look::resolve(&proc, &given).unwrap_or(given);
+        let mountpoint = look::resolve(&proc, &given).unwrap_or_else(|_| given.clone());
         let stage_root = BytePath::new(request.stage_root.clone());
         let stage = BytePath::new(request.stage.clone());
         if stage.is_within(&stage_root) && is_name_in(&stage_root, &stage) {
@@ -120,6 +122,7 @@ impl Scene {
                 deadline: Monotonic::from_nanos(request.deadline),
                 volume: VolumeId::new(request.volume.clone()),
                 mountpoint,
+                given,
                 stage_root,
                 stage,
                 old: request.old.map(SuperblockId::from_kernel),
@@ -183,6 +186,15 @@ impl Scene {
             expect(mount, look::mount_id(held).ok().flatten())?;
         }
         self.held.borrow_mut().extend(held);
+        Ok(())
+    }
+
+    /// Keeps the top mount's superblock, and with it the superblock's number, until the process ends.
+    pub(super) fn pin_top(&self, mount: &Mount) -> Result<(), Stop> {
+        let place = &mount.mountpoint;
+        let held = look::hold(place).map_err(|errno| Stop::call(format!("hold {place}"), errno))?;
+        expect(mount, look::mount_id(&held).ok().flatten())?;
+        self.keep(held);
         Ok(())
     }
 

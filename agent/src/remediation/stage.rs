@@ -13,41 +13,46 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::fs::{FlockOperation, Mode, flock, mkdir};
 use rustix::io::Errno;
 
-use super::arguments::{self, Invocation, Places};
+use super::arguments::{self, ArgumentError, Invocation, Places};
+use super::environment::{EnvironmentFile, Variables};
+use super::fstab;
 use super::helper::{self, NoWatch};
 use super::redact::Secrets;
 use super::scene::{STACK_LIMIT, Scene, Stop, say};
-use super::wire::Step;
+use super::wire::{Step, WireMethod};
 use crate::sys::{clock, look, mount};
 
 /// How long a mount may take to appear after its helper has ended well. Some FUSE programs go into the
 /// background first and mount then.
-const SETTLE: Duration = Duration::from_secs(5);
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
 /// What is left of the child's time then, so that its answer is heard.
-const ANSWER: Duration = Duration::from_millis(300);
+pub(super) const ANSWER: Duration = Duration::from_millis(300);
 
 /// What is to be mounted.
 pub(super) struct Order {
-    pub(super) command: Option<Vec<String>>,
+    pub(super) method: WireMethod,
     pub(super) source: Vec<u8>,
     pub(super) fstype: String,
     pub(super) options: Vec<String>,
 }
 
-pub(super) fn stage(scene: &Scene, order: &Order) -> Result<Step, Stop> {
-    let invocation = build(scene, order).map_err(Stop::arguments)?;
+pub(super) fn stage(scene: &Scene, order: Order, file: Option<EnvironmentFile>) -> Result<Step, Stop> {
+    let order = completed(scene, order)?;
+    let invocation = build(scene, &order).map_err(Stop::arguments)?;
     prepare_root(scene)?;
     prepare_place(scene)?;
     let source = escape(&order.source);
-    let texts = order.options.iter().chain(order.command.iter().flatten()).map(String::as_str);
+    let command: &[String] = if let WireMethod::Command(argv) = &order.method { argv } else { &[] };
+    let texts = order.options.iter().chain(command).map(String::as_str);
     let secrets = Secrets::learn(texts.chain([source.as_str()]));
+    let (invocation, secrets) = equip(invocation, secrets, file)?;
     let shown = show(&invocation, &secrets);
     say(shown.clone());
     let ended =
         helper::run(&invocation, &secrets, &mut NoWatch).map_err(|error| Stop::helper(&shown, &error))?;
     if ended.code != 0 {
         // mount(8) prints the text of ENOSPC; from mount(2) it never means the disk's space.
-        if order.command.is_none() && ended.output.contains("No space left on device") {
+        if command.is_empty() && ended.output.contains("No space left on device") {
             let text = format!("{shown}: the kernel's limit on mounts is reached");
             return Err(Stop::Refused(Refusal::MountLimit, text));
         }
@@ -57,18 +62,48 @@ pub(super) fn stage(scene: &Scene, order: &Order) -> Result<Step, Stop> {
     Ok(Step::new(Outcome::Changed, shown))
 }
 
-fn build(scene: &Scene, order: &Order) -> Result<Invocation, arguments::ArgumentError> {
-    match &order.command {
-        Some(argv) => {
+/// With what `/etc/fstab` says, where the mount is to be made by that.
+fn completed(scene: &Scene, order: Order) -> Result<Order, Stop> {
+    if order.method != WireMethod::Fstab {
+        return Ok(order);
+    }
+    say(format!("read {}", fstab::FILE));
+    let text = std::fs::read(fstab::FILE).map_err(|error| {
+        Stop::Refused(Refusal::NotPrepared, format!("{} cannot be read: {error}", fstab::FILE))
+    })?;
+    let entry = fstab::find(&text, &[&scene.given, &scene.mountpoint])
+        .map_err(|error| Stop::Refused(Refusal::NotPrepared, error.to_string()))?;
+    let fstab::Entry { source, fstype, options } = entry;
+    Ok(Order { method: WireMethod::Mount, source, fstype, options })
+}
+
+/// The helper with its variables, none of whose values is ever shown.
+pub(super) fn equip(
+    invocation: Invocation,
+    secrets: Secrets,
+    file: Option<EnvironmentFile>,
+) -> Result<(Invocation, Secrets), Stop> {
+    let variables: Variables = file.map(EnvironmentFile::read).transpose()?.unwrap_or_default();
+    let values = variables.iter().map(|(_, value)| escape(value.as_bytes()));
+    let secrets = secrets.and(values.collect::<Vec<_>>());
+    Ok((invocation.with(variables), secrets))
+}
+
+fn build(scene: &Scene, order: &Order) -> Result<Invocation, ArgumentError> {
+    match &order.method {
+        WireMethod::Systemd(_) => Err(ArgumentError::Unit),
+        WireMethod::Command(argv) => {
             let places =
                 Places { target: Some(&scene.stage), mountpoint: &scene.mountpoint, source: &order.source };
             arguments::command(argv, places)
         }
-        None if scene.old.is_some_and(|old| scene.is_old(old)) => {
+        WireMethod::Mount | WireMethod::Fstab if scene.old.is_some_and(|old| scene.is_old(old)) => {
             let options = arguments::with_own_superblock(&order.fstype, &order.options);
             arguments::mount(&order.fstype, &options, &order.source, &scene.stage)
         }
-        None => arguments::mount(&order.fstype, &order.options, &order.source, &scene.stage),
+        WireMethod::Mount | WireMethod::Fstab => {
+            arguments::mount(&order.fstype, &order.options, &order.source, &scene.stage)
+        }
     }
 }
 

@@ -52,10 +52,11 @@ pub(super) struct Known {
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) enum WireAction {
     Stage {
-        command: Option<Vec<String>>,
+        method: WireMethod,
         source: Vec<u8>,
         fstype: String,
         options: Vec<String>,
+        environment_file: Option<Vec<u8>>,
     },
     CheckStaged {
         sentinel: Option<WireSentinel>,
@@ -70,6 +71,15 @@ pub(super) enum WireAction {
     },
     RunInPlace {
         argv: Vec<String>,
+        environment_file: Option<Vec<u8>>,
+    },
+    AbortConnection {
+        daemon: Option<u32>,
+        is_proven: bool,
+    },
+    RestartUnit {
+        unit: String,
+        daemon: Option<u32>,
     },
     Verify {
         sentinel: Option<WireSentinel>,
@@ -117,6 +127,15 @@ impl From<&Holding> for WireHolding {
     fn from(Holding { root, fstype, source }: &Holding) -> Self {
         Self { root: root.as_bytes().to_vec(), fstype: fstype.clone(), source: source.clone() }
     }
+}
+
+/// [`Method`] on the wire.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub(super) enum WireMethod {
+    Mount,
+    Fstab,
+    Systemd(String),
+    Command(Vec<String>),
 }
 
 /// [`Sentinel`] on the wire.
@@ -226,14 +245,12 @@ impl Request {
 impl From<&Action> for WireAction {
     fn from(action: &Action) -> Self {
         match action {
-            Action::Stage { method, source, fstype, options } => Self::Stage {
-                command: match method {
-                    Method::Mount => None,
-                    Method::Command(argv) => Some(argv.clone()),
-                },
+            Action::Stage { method, source, fstype, options, environment_file } => Self::Stage {
+                method: method.into(),
                 source: source.clone(),
                 fstype: fstype.clone(),
                 options: options.clone(),
+                environment_file: bytes(environment_file.as_ref()),
             },
             Action::CheckStaged { sentinel, identity: Identity { uuid, fsid }, source, fstype } => {
                 Self::CheckStaged {
@@ -246,7 +263,13 @@ impl From<&Action> for WireAction {
             }
             Action::UnmountOld => Self::UnmountOld,
             Action::Swap { readonly } => Self::Swap { readonly: *readonly },
-            Action::RunInPlace { argv } => Self::RunInPlace { argv: argv.clone() },
+            Action::RunInPlace { argv, environment_file } => {
+                Self::RunInPlace { argv: argv.clone(), environment_file: bytes(environment_file.as_ref()) }
+            }
+            Action::AbortConnection { daemon, is_proven } => {
+                Self::AbortConnection { daemon: *daemon, is_proven: *is_proven }
+            }
+            Action::RestartUnit { unit, daemon } => Self::RestartUnit { unit: unit.clone(), daemon: *daemon },
             Action::Verify { sentinel } => {
                 Self::Verify { sentinel: sentinel.as_ref().map(WireSentinel::from) }
             }
@@ -258,6 +281,43 @@ impl From<&Action> for WireAction {
             Action::SwapConsumers { holding, reach } => {
                 Self::SwapConsumers(WireWanted::new(holding.as_ref(), *reach))
             }
+        }
+    }
+}
+
+impl WireAction {
+    /// The file with variables for the helper that this action starts.
+    pub(super) fn environment_file(&self) -> Option<BytePath> {
+        match self {
+            Self::Stage { environment_file, .. } | Self::RunInPlace { environment_file, .. } => {
+                environment_file.clone().map(BytePath::new)
+            }
+            Self::CheckStaged { .. }
+            | Self::UnmountOld
+            | Self::Swap { .. }
+            | Self::AbortConnection { .. }
+            | Self::RestartUnit { .. }
+            | Self::Verify { .. }
+            | Self::DetachTop
+            | Self::Unstage
+            | Self::FindConsumers(_)
+            | Self::CoverConsumers(_)
+            | Self::SwapConsumers(_) => None,
+        }
+    }
+}
+
+fn bytes(path: Option<&BytePath>) -> Option<Vec<u8>> {
+    path.map(|path| path.as_bytes().to_vec())
+}
+
+impl From<&Method> for WireMethod {
+    fn from(method: &Method) -> Self {
+        match method {
+            Method::Mount => Self::Mount,
+            Method::Fstab => Self::Fstab,
+            Method::Systemd(unit) => Self::Systemd(unit.clone()),
+            Method::Command(argv) => Self::Command(argv.clone()),
         }
     }
 }
@@ -325,19 +385,8 @@ const TIMED_OUT: Errno = Errno(110);
 /// EPROTO: a child that speaks another language.
 const PROTOCOL: Errno = Errno(71);
 
-const REFUSALS: [Refusal; 8] = [
-    Refusal::SameSuperblock,
-    Refusal::OtherVolume,
-    Refusal::Busy,
-    Refusal::TableChanged,
-    Refusal::StagedSick,
-    Refusal::NotAMountPoint,
-    Refusal::MountLimit,
-    Refusal::ConsumersLeft,
-];
-
 fn refusal(label: &str) -> Outcome {
-    let known = REFUSALS.into_iter().find(|refusal| refusal.label() == label);
+    let known = Refusal::ALL.into_iter().find(|refusal| refusal.label() == label);
     known.map_or(Outcome::Failed(PROTOCOL), Outcome::Refused)
 }
 

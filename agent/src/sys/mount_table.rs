@@ -7,10 +7,13 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 
 use agent_core::topology::MountTable;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::{Errno, Result};
 
 use super::mountinfo::parse_table;
+
+/// No file about a process that is read here is larger.
+const LARGEST: u64 = 64 * 1024;
 
 /// `/proc` as this process saw it first. Another mount namespace may have none, or one of another process
 /// namespace in which `self` does not resolve.
@@ -28,6 +31,25 @@ impl Proc {
     #[must_use]
     pub fn directory(&self) -> &OwnedFd {
         &self.0
+    }
+
+    /// What stands in a small file about a process.
+    pub fn read(&self, path: &str) -> Result<Vec<u8>> {
+        let file = openat(&self.0, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut text = Vec::new();
+        File::from(file)
+            .take(LARGEST)
+            .read_to_end(&mut text)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        Ok(text)
+    }
+
+    /// The threads of a process.
+    pub fn threads(&self, process: u32) -> Result<Vec<u32>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(&self.0, format!("{process}/task"), flags, Mode::empty())?;
+        let names = Dir::new(directory)?.filter_map(std::result::Result::ok);
+        Ok(names.filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok()).collect())
     }
 
     /// The table of the namespace that the process is in now. Polling the file for POLLPRI tells of changes.

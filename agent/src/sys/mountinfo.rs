@@ -212,7 +212,8 @@ pub(super) fn text(bytes: Vec<u8>) -> String {
 /// Undoes `\ooo`.
 ///
 /// kernel: `string_escape_mem` with `ESCAPE_OCTAL`, lib/string_helpers.c, called by `mangle` and `seq_escape`.
-fn unescape(field: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {

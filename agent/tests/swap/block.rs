@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
 /// A loop device with an ext4, which gives up at the first error.
 pub(crate) struct Device {
     pub(crate) path: String,
-    uuid: String,
+    pub(crate) uuid: String,
 }
 
 impl Device {

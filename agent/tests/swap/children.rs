@@ -3,11 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use agent_core::remediation::{Action, Outcome, Refusal};
+use agent_core::id::VolumeId;
+use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::volume::Identity;
+use nix::sys::signal::Signal;
 
 use super::Test;
-use super::lab::{Lab, run, stage_by_command, stage_by_mount, text, wait_for};
+use super::lab::{Lab, run, run_in_place, stage_by_command, stage_by_mount, start_bindfs, text, wait_for};
 use super::patience::patiently;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -18,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_helper_that_mounts_nothing_is_refused_in_time", a_helper_that_mounts_nothing_is_refused),
     ("a_child_that_dies_without_an_answer_is_reported", a_child_that_dies_is_reported),
     ("a_child_that_stays_after_its_answer_is_counted_and_holds_up_nothing", a_child_that_stays_is_counted),
+    ("no_helper_is_started_beside_one_that_hangs", no_helper_is_started_beside_one_that_hangs),
     ("one_hanging_server_does_not_hold_up_another", one_hanging_server_does_not_hold_up_another),
 ];
 
@@ -63,7 +66,7 @@ fn a_plan_that_is_given_up() {
     let hang = "sleep 600 & echo $! $$ > $0; wait";
     let plan = lab.plan(vec![
         stage_by_command(&["sh", "-c", serve, text(&daemon), "{target}"]),
-        Action::RunInPlace { argv: ["sh", "-c", hang, text(&pids)].map(str::to_owned).to_vec() },
+        run_in_place(&["sh", "-c", hang, text(&pids)]),
     ]);
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     lab.give_up_when(plan, || read(&pids).ends_with('\n'));
@@ -147,18 +150,57 @@ fn a_child_that_stays_is_counted() {
     wait_for("it is gone", || counts(0));
 }
 
+/// A daemon that has taken a request and cannot answer it keeps the caller out of reach of signals: here because it
+/// asks another daemon, which is stopped.
+fn no_helper_is_started_beside_one_that_hangs() {
+    let lab = Lab::new("beside");
+    let (source, first, second) = (lab.directory("source"), lab.directory("first"), lab.directory("second"));
+    std::fs::write(source.join("file"), "data").unwrap();
+    let below = start_bindfs(&source, &first);
+    let above = start_bindfs(&first, &second);
+    below.signal(Signal::SIGSTOP);
+    let started = lab.directory.join("started");
+    let script = "echo x >> $0; cat $1/file";
+    let mut plan = lab.plan(vec![stage_by_command(&["sh", "-c", script, text(&started), text(&second)])]);
+    plan.helper_timeout = Duration::from_millis(700);
+    let report = lab.execute(plan.clone());
+    assert_eq!(report.outcome, Outcome::TimedOut, "{report:#?}");
+    assert_eq!(lab.executor.stuck(), 1, "{report:#?}");
+    let report = lab.execute(plan.clone());
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::HelperStuck), "{report:#?}");
+    assert_eq!(std::fs::read_to_string(&started).unwrap(), "x\n", "it was started again");
+    // A volume of another name is not held up.
+    plan.helper_timeout = plan.timeout;
+    plan.actions = vec![stage_by_command(&["mount", "-t", "tmpfs", "x", "{target}"]), Action::Unstage];
+    let other = Plan { volume: VolumeId::new("another"), ..plan.clone() };
+    assert_eq!(lab.execute(other).outcome, Outcome::Changed);
+    below.signal(Signal::SIGCONT);
+    wait_for("nothing is stuck", || {
+        lab.idle(Duration::from_millis(20));
+        lab.executor.stuck() == 0
+    });
+    let report = lab.execute(plan);
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    drop((above, below));
+    run(&["umount", "-l", text(&second), text(&first)]);
+}
+
 fn one_hanging_server_does_not_hold_up_another() {
     let lab = Lab::new("servers");
     let stage = |source: &str, argv: &[&str]| {
-        let Action::Stage { method, fstype, options, .. } = stage_by_command(argv) else { panic!() };
-        vec![Action::Stage { method, fstype, options, source: source.as_bytes().to_vec() }, Action::Unstage]
+        let mut stage = stage_by_command(argv);
+        let Action::Stage { source: named, .. } = &mut stage else { panic!() };
+        *named = source.as_bytes().to_vec();
+        vec![stage, Action::Unstage]
     };
     let mut dead = lab.plan(stage("192.0.2.66:/gone", &["sleep", "600"]));
     dead.timeout = Duration::from_secs(5);
     let mut waiting = lab.plan(stage("192.0.2.66:/other", &["mount", "-t", "tmpfs", "x", "{target}"]));
     waiting.stage = "/mnt/run/stage/servers-waiting".into();
+    waiting.volume = VolumeId::new("servers-waiting");
     let mut good = lab.plan(stage("192.0.2.1:/good", &["mount", "-t", "tmpfs", "x", "{target}"]));
     good.stage = "/mnt/run/stage/servers-good".into();
+    good.volume = VolumeId::new("servers-good");
     let (dead, waiting, good) = lab.execute_together([dead, waiting, good]);
     assert_eq!(dead.outcome, Outcome::TimedOut, "{dead:#?}");
     assert_eq!(good.outcome, Outcome::Changed, "{good:#?}");

@@ -12,10 +12,10 @@ use agent_core::volume::Reach;
 use super::Test;
 use super::block::Device;
 use super::container::{Container, Hammer};
-use super::fuse::{assert_is_dead, sentinel, start_bindfs};
+use super::fuse::{assert_is_dead, sentinel};
 use super::lab::{
     Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
-    swap_after, table, text, wait_for,
+    start_bindfs, swap_after, table, text, wait_for,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -74,7 +74,7 @@ fn assert_good(report: &PlanReport) {
 fn a_container_follows_a_killed_daemon() {
     let lab = Lab::new("container-fuse");
     let source = source(&lab);
-    let mut daemon = start_bindfs(&lab, &source);
+    let mut daemon = start_bindfs(&source, &lab.mountpoint);
     let container = Container::new(&lab);
     let before = container.stacks(&lab);
     daemon.kill();
@@ -155,13 +155,13 @@ fn a_container_that_uses_a_device_keeps_it() {
 fn consumers_alone_follow() {
     let lab = Lab::new("container-alone");
     let source = source(&lab);
-    let mut daemon = start_bindfs(&lab, &source);
+    let mut daemon = start_bindfs(&source, &lab.mountpoint);
     let container = Container::new(&lab);
     let before = container.stacks(&lab);
     let (old, holding) = (lab.top().unwrap().superblock, holding(&lab));
     daemon.kill();
     run(&["umount", "--lazy", text(&lab.mountpoint)]);
-    let _daemon = start_bindfs(&lab, &source);
+    let _daemon = start_bindfs(&source, &lab.mountpoint);
     let mut plan = lab.plan(vec![follow(holding), Action::Unstage]);
     plan.old = Some(old);
     plan.reason = Some(Reason::ConsumerStale);
@@ -175,7 +175,7 @@ fn consumers_alone_follow() {
 fn a_directory_that_is_gone_is_left() {
     let lab = Lab::new("container-gone");
     let source = source(&lab);
-    let mut daemon = start_bindfs(&lab, &source);
+    let mut daemon = start_bindfs(&source, &lab.mountpoint);
     let container = Container::new(&lab);
     let before = container.stacks(&lab);
     daemon.kill();

@@ -9,8 +9,8 @@ use nix::sys::signal::Signal;
 
 use super::Test;
 use super::lab::{
-    Lab, Process, assert_gap, bytes, has_beneath, run, stage_by_command, stage_by_mount, swap_after, table,
-    text, wait_for,
+    Lab, Process, assert_gap, bytes, has_beneath, run, stage_by_command, stage_by_mount, start_bindfs,
+    swap_after, table, text, wait_for,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -21,15 +21,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("another_volume_is_not_swapped_in", another_volume_is_not_swapped_in),
     ("what_a_dead_agent_left_is_cleared", what_a_dead_agent_left_is_cleared),
 ];
-
-/// A bindfs of `source` at the mount point, run by a process that can be killed or stopped.
-pub(crate) fn start_bindfs(lab: &Lab, source: &Path) -> Process {
-    let daemon = Process::start(&["bindfs", "-f", text(source), text(&lab.mountpoint)]);
-    wait_for("bindfs is mounted", || {
-        lab.top().is_some_and(|mount| mount.fstype == "fuse" || mount.fstype.starts_with("fuse."))
-    });
-    daemon
-}
 
 fn source(lab: &Lab) -> PathBuf {
     let source = lab.directory("source");
@@ -55,7 +46,7 @@ fn replace(lab: &Lab, source: &Path) {
 fn a_killed_daemon_is_replaced() {
     let lab = Lab::new("killed");
     let source = source(&lab);
-    let mut daemon = start_bindfs(&lab, &source);
+    let mut daemon = start_bindfs(&source, &lab.mountpoint);
     daemon.kill();
     assert_is_dead(&lab.mountpoint);
     replace(&lab, &source);
@@ -71,7 +62,7 @@ pub(crate) fn assert_is_dead(mountpoint: &Path) {
 fn a_stopped_daemon_is_replaced() {
     let lab = Lab::new("stopped");
     let source = source(&lab);
-    let daemon = start_bindfs(&lab, &source);
+    let daemon = start_bindfs(&source, &lab.mountpoint);
     daemon.signal(Signal::SIGSTOP);
     let caller = Process::start(&["ls", text(&lab.mountpoint)]);
     let state = format!("/proc/{}/stat", caller.id());
@@ -86,7 +77,7 @@ fn a_stopped_daemon_is_replaced() {
 fn dead_mounts_on_dead_mounts_all_go() {
     let lab = Lab::new("stacked");
     let source = source(&lab);
-    let mut daemon = start_bindfs(&lab, &source);
+    let mut daemon = start_bindfs(&source, &lab.mountpoint);
     for _ in 0..3 {
         run(&["mount", "--bind", text(&lab.mountpoint), text(&lab.mountpoint)]);
     }

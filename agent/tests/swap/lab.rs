@@ -1,6 +1,8 @@
 //! Places, mounts and plans for the tests.
 
 use std::cell::Cell;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,6 +31,44 @@ pub(crate) fn enter_own_namespace() {
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
     mount(Some("lab"), BASE, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+    // Files of the node that helpers read: this namespace has its own.
+    std::fs::write("/mnt/fstab", "# of the tests\n").unwrap();
+    mount(Some("/mnt/fstab"), FSTAB, none, MsFlags::MS_BIND, none).unwrap();
+    std::fs::create_dir_all(UNITS).unwrap();
+    mount(Some("lab"), PROGRAMS, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+    let systemctl = Path::new(PROGRAMS).join("systemctl");
+    std::fs::write(&systemctl, SYSTEMCTL).unwrap();
+    std::fs::set_permissions(&systemctl, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+const FSTAB: &str = "/etc/fstab";
+/// The first place where helpers' programs are looked for.
+const PROGRAMS: &str = "/usr/local/sbin";
+const UNITS: &str = "/mnt/units";
+
+/// Stands for systemctl(1), where no systemd runs: it shows a unit's properties from a file, and restarts it by a
+/// script. Asked in any other way than the agent asks, it fails.
+const SYSTEMCTL: &str = r#"#!/bin/sh
+test "$1 $2" = "--no-ask-password --no-pager" || exit 90
+case "$3 $4" in
+"show --property=LoadState,ExecMainPID,Where")
+    test "$5" = -- || exit 91
+    cat "/mnt/units/$6.show" 2>/dev/null || echo LoadState=not-found ;;
+"restart --") exec sh "/mnt/units/$5.restart" ;;
+*) exit 92 ;;
+esac
+"#;
+
+/// A unit that the stand-in of systemctl knows.
+pub(crate) fn add_unit(name: &str, properties: &str, restart: &str) {
+    std::fs::write(Path::new(UNITS).join(format!("{name}.show")), properties).unwrap();
+    std::fs::write(Path::new(UNITS).join(format!("{name}.restart")), restart).unwrap();
+}
+
+/// A line of this namespace's `/etc/fstab`.
+pub(crate) fn add_to_fstab(line: &str) {
+    let mut file = std::fs::OpenOptions::new().append(true).open(FSTAB).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
 /// The places of one test.
@@ -214,6 +254,7 @@ pub(crate) fn stage_by_mount(source: &str, fstype: &str, options: &[&str]) -> Ac
         source: source.as_bytes().to_vec(),
         fstype: fstype.to_owned(),
         options: options.iter().map(|option| (*option).to_owned()).collect(),
+        environment_file: None,
     }
 }
 
@@ -223,6 +264,7 @@ pub(crate) fn stage_by_command(argv: &[&str]) -> Action {
         source: b"x".to_vec(),
         fstype: "tmpfs".to_owned(),
         options: Vec::new(),
+        environment_file: None,
     }
 }
 
@@ -230,6 +272,11 @@ pub(crate) fn stage_by_command(argv: &[&str]) -> Action {
 pub(crate) fn stage_tmpfs(content: &str) -> Action {
     let script = format!("mount -t tmpfs new \"$0\" && echo {content} > \"$0/file\"");
     stage_by_command(&["sh", "-c", &script, "{target}"])
+}
+
+pub(crate) fn run_in_place(argv: &[&str]) -> Action {
+    let argv = argv.iter().map(|argument| (*argument).to_owned()).collect();
+    Action::RunInPlace { argv, environment_file: None }
 }
 
 /// A process that ends with the test, however that ends.
@@ -249,6 +296,12 @@ impl Process {
         nix::sys::signal::kill(pid, signal).unwrap();
     }
 
+    /// It is nothing but a zombie that this process has yet to reap.
+    pub(crate) fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        stat.rsplit(')').next().unwrap().starts_with(" Z")
+    }
+
     /// Kills it and waits for its end.
     pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
@@ -260,6 +313,17 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// A bindfs of `source` at the place, run by a process that can be killed or stopped.
+pub(crate) fn start_bindfs(source: &Path, place: &Path) -> Process {
+    let daemon = Process::start(&["bindfs", "-f", text(source), text(place)]);
+    wait_for("bindfs is mounted", || {
+        let table = table();
+        let top = table.top_at(&bytes(place));
+        top.is_some_and(|mount| mount.fstype == "fuse" || mount.fstype.starts_with("fuse."))
+    });
+    daemon
 }
 
 /// Taken by whoever makes another mount namespace: it is a copy, and holds what every other test has mounted.

@@ -104,7 +104,11 @@ fn the_gap_of_a_repair_in_place_is_measured() {
     lab.mount_tmpfs("first");
     let script = "umount $0 && sleep 0.3 && mount -t tmpfs new $0";
     let argv = ["sh", "-c", script, "{mountpoint}"].map(str::to_owned).to_vec();
-    let report = lab.execute(lab.plan(vec![Action::RunInPlace { argv }, Action::Verify { sentinel: None }]));
+    let report =
+        lab.execute(lab.plan(vec![
+            Action::RunInPlace { argv, environment_file: None },
+            Action::Verify { sentinel: None },
+        ]));
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     let gap = report.gap.unwrap();
     println!("gap {gap:?}");

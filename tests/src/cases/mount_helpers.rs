@@ -4,13 +4,15 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use integration_tests::harness::agent::{Agent, STAGE, Volume};
+use integration_tests::harness::agent::{Agent, SOON, STAGE, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
-use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
+use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
 use integration_tests::harness::mnt_ns::{mount_from, mounts_at, mounts_below};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::{self, Background};
+use integration_tests::harness::scrape::Scrape;
+use integration_tests::harness::wait::wait_for;
 use integration_tests::harness::words;
 
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -21,6 +23,18 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: TIMEOUT,
         run: hangs,
+    },
+    Case {
+        name: "all_that_a_helper_has_started_ends_with_a_killed_agent",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: TIMEOUT,
+        run: ends_with_the_agent,
+    },
+    Case {
+        name: "a_helper_that_cannot_be_killed_is_counted_and_no_other_is_started",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: TIMEOUT,
+        run: cannot_be_killed,
     },
     Case {
         name: "a_volume_that_vanishes_after_each_repair_ends_in_quarantine",
@@ -37,6 +51,14 @@ fn repaired(name: &str, injector: &Injector, command: &[String]) -> Volume {
         .set("interval", "300ms")
         .set("deadline", "2s")
         .repaired_by(command)
+}
+
+/// Processes of helpers that wait.
+fn sleepers() -> usize {
+    let waits = |one: &u32| {
+        process::is_running(*one) && process::arguments(*one).iter().any(|word| word == b"987654")
+    };
+    process::all().into_iter().filter(waits).count()
 }
 
 /// One helper waits for a server that never answers, with a child that waits as well.
@@ -73,16 +95,59 @@ fn hangs(bench: &mut Bench) -> Result<()> {
         Ok(words::repairs(scrape, "gone", "timed_out") == 1.0)
     })?;
     agent.wait_state("gone", "quarantined")?;
-    let sleepers = || {
-        process::all().into_iter().filter(|one| {
-            process::is_running(*one) && process::arguments(*one).iter().any(|word| word == b"987654")
-        })
-    };
-    agent.wait_scrape("nothing of the helper is left", |_| Ok(sleepers().count() == 0))?;
+    agent.wait_scrape("nothing of the helper is left", |_| Ok(sleepers() == 0))?;
     ensure!(mounts_below(STAGE.as_ref())?.is_empty(), "something is left at the stage");
     for (name, _) in &others {
         agent.wait_state(name, "healthy")?;
     }
+    agent.must_run()
+}
+
+/// Nobody is left to kill them but the kernel and their own group.
+fn ends_with_the_agent(bench: &mut Bench) -> Result<()> {
+    let gone = Injector::start(bench, "gone", "here")?;
+    let script = "(trap '' TERM HUP INT; sleep 987654 & sleep 987654) &\nsleep 987654\n";
+    let script = bench.write("helper.sh", script.as_bytes())?;
+    let command = ["/bin/sh".to_owned(), script.display().to_string(), "{target}".to_owned()];
+    let body = repaired("gone", &gone, &command).to_toml() + "timeout = \"170s\"\n";
+    let agent = Agent::start(bench, &body)?;
+    agent.wait_state("gone", "healthy")?;
+    gone.kill()?;
+    wait_for("the helper and all its children run", SOON, || sleepers() == 3)?;
+    agent.kill()?;
+    wait_for("nothing of the helper is left", SOON, || sleepers() == 0)?;
+    let acting = process::all().into_iter().filter(|one| {
+        let words = process::arguments(*one);
+        process::is_running(*one) && words.get(1).is_some_and(|word| word == b"act")
+    });
+    ensure!(acting.count() == 0, "a child that acts is left");
+    Ok(())
+}
+
+/// It waits for a daemon that has taken its request and does not answer.
+fn cannot_be_killed(bench: &mut Bench) -> Result<()> {
+    let gone = Injector::start(bench, "gone", "here")?;
+    let other = Injector::start(bench, "other", "here")?;
+    let started = bench.path("started");
+    let script = format!("echo x >> {}\ncat {}\n", started.display(), other.data(0).display());
+    let script = bench.write("helper.sh", script.as_bytes())?;
+    let command = ["/bin/sh".to_owned(), script.display().to_string(), "{target}".to_owned()];
+    let body = repaired("gone", &gone, &command).to_toml() + "timeout = \"1s\"\nmax_attempts = 9\n";
+    let mut agent = Agent::start(bench, &body)?;
+    agent.wait_state("gone", "healthy")?;
+    let stuck = |scrape: &Scrape| scrape.value("mountie_remediation_stuck_helpers", &[]);
+    ensure!(stuck(&agent.scrape()?)? == 0.0);
+    other.set(&Mode::hang_all())?;
+    gone.kill()?;
+    agent.wait_scrape("it is counted", |scrape| Ok(stuck(scrape)? == 1.0))?;
+    let scrape = agent.wait_scrape("the next attempt is refused", |scrape| {
+        Ok(words::repairs(scrape, "gone", "helper_stuck") >= 1.0)
+    })?;
+    ensure!(words::repairs(&scrape, "gone", "timed_out") == 1.0, "{}", scrape.summary());
+    ensure!(std::fs::read_to_string(&started)? == "x\n", "it was started again");
+    ensure!(agent.log()?.contains("Helpers of repairs were killed and have not ended"), "it is not said");
+    other.set(&Mode::Ok)?;
+    agent.wait_scrape("it is gone", |scrape| Ok(stuck(scrape)? == 0.0))?;
     agent.must_run()
 }
 

@@ -1,11 +1,13 @@
 //! A password that the agent meets is nowhere to be read afterwards.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, toml_string};
+use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, run_binary, toml_string};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
@@ -44,13 +46,57 @@ const SOURCES: &[&str] = &[
 ];
 
 /// Prints what it was given and what helpers say about it, to both outputs, and fails.
-const HELPER: &str = r#"echo "trying: $*, username=u,password=Zx9,pass=Zx9,password2=Zx9,b,cred=/run/c"
+const HELPER: &str = r#"echo "trying $API_CODE: $*, username=u,password=Zx9,pass=Zx9,password2=Zx9,b,cred=/run/c"
 echo "mount error: https://u:Zx9@dav.example/ -o PASSWORD=Zx9,Zx9" >&2
 echo "retry with --client-secret=Zx9 and (token=Zx9)" >&2
+echo "sent $API_CODE, as $0 was told"
+echo "refused: $API_CODE" >&2
+echo "$API_CODE" > "$SEEN"
 exit 32
 "#;
 
+/// Settings that a person might write with a secret in them. None of them is taken, and none is repeated.
+const REFUSED: &[&str] = &[
+    "options = [\"username=u\", \"password=Zx9\"]",
+    "options = [\"pass=Zx9\"]",
+    "options = [\"name=admin\", \"secret=Zx9\"]",
+    "source = \"https://u:Zx9@dav.example/\"",
+    "source = \"//u:Zx9@server/share?password=Zx9\"",
+    "[volume.repair]\nmethod = \"command\"\ncommand = [\"/x\", \"--token=Zx9\", \"{target}\"]",
+    "[volume.repair]\nenvironment_file = \"/etc/password=Zx9\"",
+    "[volume.repair]\nunit = \"password=Zx9\"",
+];
+
+fn refused(bench: &Bench) -> Result<()> {
+    for lines in REFUSED {
+        let text = format!("[[volume]]\nname = \"v\"\nmountpoint = \"/mnt/v\"\n{lines}\n");
+        let file = bench.write("refused.toml", text.as_bytes())?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
+        let checked = run_binary(&["check-config", &file.display().to_string()])?;
+        let told = [checked.stdout, checked.stderr].concat();
+        let told = String::from_utf8_lossy(&told).into_owned();
+        ensure!(checked.status.code() == Some(64), "{lines}: {told}");
+        ensure!(!told.contains(SECRET), "{lines}: {told}");
+        ensure!(!lines.contains("options") || told.contains("use credentials=FILE"), "{told}");
+    }
+    Ok(())
+}
+
+/// A mount whose options in the table hold a secret.
+fn mount_with_options(bench: &Bench, odd: &Path) -> Result<()> {
+    let layer = bench.make_directory("password=Zx9")?;
+    let (lower, place) = (layer.join("lower"), odd.join("overlay"));
+    for directory in [&lower, &place] {
+        fs::create_dir(directory)?;
+    }
+    let empty = bench.make_directory("empty")?;
+    let layers = format!("lowerdir={}:{}", lower.display(), empty.display());
+    let arguments = ["-t", "overlay", "overlay", "-o", &layers].map(OsStr::new);
+    process::run("mount", &[&arguments[..], &[place.as_os_str()]].concat()).map(drop)
+}
+
 fn nowhere(bench: &mut Bench) -> Result<()> {
+    refused(bench)?;
     let injector = Injector::start(bench, "volume", "here")?;
     let odd = bench.make_directory("odd")?;
     for (number, source) in SOURCES.iter().enumerate() {
@@ -58,6 +104,11 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
         fs::create_dir(&place)?;
         mount_from(source.as_ref(), &place, "tmpfs")?;
     }
+    mount_with_options(bench, &odd)?;
+    let seen = bench.path("seen");
+    let variables = format!("# for the helper\nAPI_CODE={SECRET}\nSEEN={}\n", seen.display());
+    let variables = bench.write("variables", variables.as_bytes())?;
+    fs::set_permissions(&variables, fs::Permissions::from_mode(0o600))?;
     let helper = bench.write("helper.sh", HELPER.as_bytes())?;
     let command = ["/bin/sh".to_owned(), helper.display().to_string(), "{target}".to_owned()];
     let volume = Volume::at("v", injector.mountpoint())
@@ -68,7 +119,8 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
         .repaired_by(&command);
     let pattern = toml_string(&format!("{}/**", odd.display()));
     let discovery = format!("[discovery]\nenabled = true\ninclude = [{{ mountpoint = {pattern} }}]\n");
-    let body = format!("{discovery}{}max_attempts = 2\n", volume.to_toml());
+    let file = toml_string(&variables.display().to_string());
+    let body = format!("{discovery}{}environment_file = {file}\nmax_attempts = 2\n", volume.to_toml());
     let mut agent = Agent::start_with(bench, &Setup::new(bench, &body)?)?;
     agent.wait_state("v", "healthy")?;
     injector.kill()?;
@@ -84,29 +136,16 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
         Ok(words::repairs(scrape, "v", "helper_failed") >= 2.0)
     })?;
     ensure!(public.is_empty(), "in the arguments of {public:?}");
-    let mut said = Vec::new();
-    for page in PAGES {
-        said.push((page.to_owned(), agent.get(page)?.body));
-    }
+    ensure!(fs::read_to_string(&seen)?.trim() == SECRET, "the helper was not given its variables");
     let names = words::volumes(&agent.scrape()?);
-    ensure!(names.len() == SOURCES.len() + 1, "{names:?}");
-    for name in &names {
-        let told = agent.command(&["describe", name])?;
-        said.push((format!("describe {name}"), String::from_utf8_lossy(&told.stdout).into_owned()));
-        for output in ["json", "yaml"] {
-            let told = agent.command(&["describe", "-o", output, name])?;
-            let place = format!("describe -o {output} {name}");
-            said.push((place, String::from_utf8_lossy(&told.stdout).into_owned()));
-        }
-    }
-    for output in ["table", "wide", "json", "yaml"] {
-        let told = agent.command(&["status", "-o", output])?;
-        said.push((format!("status -o {output}"), String::from_utf8_lossy(&told.stdout).into_owned()));
-    }
+    ensure!(names.len() == SOURCES.len() + 2, "{names:?}");
+    let mut said = all_that_is_said(&agent, &names)?;
     agent.terminate(SOON)?;
     said.push(("the log".to_owned(), agent.log()?));
     let state = files_below(&bench.path("state"))?;
-    ensure!(state.iter().any(|(place, _)| place.contains("/volumes/")), "nothing is kept of volumes");
+    for part in ["journal", "/volumes/"] {
+        ensure!(state.iter().any(|(place, _)| place.contains(part)), "no {part} among {state:?}");
+    }
     said.extend(state);
     for (place, text) in &said {
         ensure!(!text.contains(SECRET), "in {place}:\n{text}");
@@ -118,6 +157,26 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// What the agent answers to everything that can be asked, with the name of the question.
+fn all_that_is_said(agent: &Agent, names: &[String]) -> Result<Vec<(String, String)>> {
+    let mut said = Vec::new();
+    for page in PAGES {
+        said.push((page.to_owned(), agent.get(page)?.body));
+    }
+    let mut questions = Vec::new();
+    for name in names {
+        questions.push(vec!["describe", name]);
+        questions.extend(["json", "yaml"].map(|output| vec!["describe", "-o", output, name]));
+    }
+    questions.extend(["table", "wide", "json", "yaml"].map(|output| vec!["status", "-o", output]));
+    for question in questions {
+        let told = agent.command(&question)?;
+        said.push((question.join(" "), String::from_utf8_lossy(&told.stdout).into_owned()));
+    }
+    Ok(said)
+}
+
+/// The files below a directory with what is in them.
 fn files_below(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).context("there is no state")? {

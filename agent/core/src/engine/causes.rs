@@ -25,6 +25,13 @@ pub(super) struct Below {
     daemons: BTreeMap<SuperblockId, Daemon>,
 }
 
+impl Below {
+    /// The process that serves a file system, or served it last.
+    pub(super) fn daemon(&self, superblock: SuperblockId) -> Option<&Daemon> {
+        self.daemons.get(&superblock)
+    }
+}
+
 impl Volume {
     /// What it depends on, the most particular first.
     pub(super) fn causes(&self, below: &Below) -> Vec<Cause> {
@@ -77,8 +84,8 @@ fn device(number: SuperblockId, name: &str) -> Cause {
 /// The process that serves it; where that is not known, the connection, whose number is the superblock's.
 fn connection(own: SuperblockId, below: &Below) -> Cause {
     let name = match below.daemons.get(&own) {
-        Some(Daemon { pid, comm }) if comm.is_empty() => format!("process {pid}"),
-        Some(Daemon { pid, comm }) => format!("{comm} (process {pid})"),
+        Some(Daemon { pid, comm, .. }) if comm.is_empty() => format!("process {pid}"),
+        Some(Daemon { pid, comm, .. }) => format!("{comm} (process {pid})"),
         None => format!("connection {}", own.minor),
     };
     Cause { kind: CauseKind::Daemon, name }

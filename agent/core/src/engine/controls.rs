@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::discovery::Presence;
+use crate::engine::causes::Below;
 use crate::engine::repair::Running;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Output, Transition};
@@ -32,7 +33,7 @@ impl Engine {
     pub fn preview(&self, id: &VolumeId) -> Result<Preview, Refused> {
         let volume = self.volumes.get(id).ok_or(Refused::NoSuchVolume)?;
         volume.may_be_remounted()?;
-        let plan = volume.plan_by_hand(self.next_plan, &self.policy.stage_root);
+        let plan = volume.plan_by_hand(self.next_plan, &self.below, &self.policy.stage_root);
         let plan = plan.ok_or(Refused::Found)?;
         Ok(Preview { plan, hindered: self.hindrance(volume) })
     }
@@ -301,11 +302,11 @@ impl Volume {
     }
 
     /// The plan for what is wrong with it; else the one that makes the mount anew, as for a mount that is stale.
-    fn plan_by_hand(&self, id: PlanId, stage_root: &BytePath) -> Option<Plan> {
+    fn plan_by_hand(&self, id: PlanId, below: &Below, stage_root: &BytePath) -> Option<Plan> {
         let reason = self.condition.reason;
-        let mends = reason.and_then(|reason| self.make_plan(id, reason, stage_root));
+        let mends = reason.and_then(|reason| self.make_plan((id, reason), below, stage_root));
         mends.or_else(|| {
-            let plan = self.make_plan(id, Reason::Stale, stage_root)?;
+            let plan = self.make_plan((id, Reason::Stale), below, stage_root)?;
             Some(Plan { reason: None, ..plan })
         })
     }
@@ -321,7 +322,8 @@ impl Volume {
 fn lack(spec: &VolumeSpec) -> Lack {
     match &spec.repair.method {
         Method::Command(_) => Lack::Command,
-        Method::Mount if spec.source.is_none() => Lack::Source,
-        Method::Mount => Lack::FsType,
+        Method::Systemd(_) => Lack::Unit,
+        Method::Mount | Method::Fstab if spec.source.is_none() => Lack::Source,
+        Method::Mount | Method::Fstab => Lack::FsType,
     }
 }

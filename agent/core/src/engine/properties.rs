@@ -195,7 +195,7 @@ fn from_outside(world: &mut World, act: &Act) {
         }
         Act::Acknowledge(volume) => drop(world.acknowledge(NAMES[*volume])),
         Act::Daemons(minor, pid) => {
-            let daemon = Daemon { pid: *pid, comm: "sshfs".into() };
+            let daemon = Daemon { pid: *pid, comm: "sshfs".into(), unit: None };
             world.feed(Input::Daemons([(device(*minor), daemon)].into()));
         }
         Act::Devices(minor, below) => {

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::discovery::Presence;
+use crate::engine::causes::Below;
 use crate::engine::settling::Settled;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output};
@@ -19,7 +20,7 @@ use crate::path::BytePath;
 use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
-use crate::remediation::{Outcome, Plan, Refusal};
+use crate::remediation::{Action, Outcome, Plan, Refusal};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
 use crate::verdict::{HealthState, Reason, Verdict};
@@ -183,7 +184,12 @@ impl Volume {
         is_new
     }
 
-    pub(super) fn make_plan(&self, id: PlanId, reason: Reason, stage_root: &BytePath) -> Option<Plan> {
+    pub(super) fn make_plan(
+        &self,
+        (id, reason): (PlanId, Reason),
+        below: &Below,
+        stage_root: &BytePath,
+    ) -> Option<Plan> {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
@@ -203,6 +209,8 @@ impl Volume {
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),
+            daemon: shown.and_then(|shown| below.daemon(shown.superblock)),
+            unit_was_tried: self.unit_was_tried,
         };
         plan(id, &patient, stage_root)
     }
@@ -223,6 +231,11 @@ impl Volume {
     fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
         self.plan = None;
         self.ordered = false;
+        // Whatever comes next goes another way, until something has helped. A plan that failed before it came to the
+        // restart has not tried it.
+        let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
+        let has_restarted = plan.actions.iter().take(report.steps.len()).any(restarts);
+        self.unit_was_tried = !report.outcome.is_success() && (self.unit_was_tried || has_restarted);
         self.consumers_followed(plan, report, now);
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
@@ -257,7 +270,8 @@ impl Engine {
                 outputs.extend(volume.apply(Event::BudgetSpent, message, now).map(Output::Transition));
             }
             Repairs::Now(reason) if volume.watch.mode == Mode::DryRun => {
-                volume.due_plan = volume.make_plan(self.next_plan, reason, &self.policy.stage_root);
+                volume.due_plan =
+                    volume.make_plan((self.next_plan, reason), &self.below, &self.policy.stage_root);
                 if !core::mem::replace(&mut volume.told_plan, true) {
                     outputs.extend(volume.due_plan.clone().map(Output::WouldExecute));
                 }
@@ -298,7 +312,8 @@ impl Engine {
 
     fn start_repair(&mut self, id: &VolumeId, reason: Reason, now: Monotonic, outputs: &mut Vec<Output>) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        let Some(plan) = volume.make_plan(self.next_plan, reason, &self.policy.stage_root) else { return };
+        let stage_root = &self.policy.stage_root;
+        let Some(plan) = volume.make_plan((self.next_plan, reason), &self.below, stage_root) else { return };
         volume.budget_for(reason).start(now);
         self.begin_plan(plan, None, now, outputs);
     }
@@ -364,8 +379,7 @@ impl Engine {
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
-        let id = &plan.volume;
-        let thresholds = &self.policy.thresholds;
+        let (id, thresholds) = (&plan.volume, &self.policy.thresholds);
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
             return;
         };

@@ -1,5 +1,6 @@
 //! The engine as a whole, one behaviour a test.
 
+mod below;
 mod consumers;
 mod controls;
 mod errors;

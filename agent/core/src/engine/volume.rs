@@ -145,6 +145,8 @@ pub(super) struct Volume {
     pub(super) hold_until: Option<Monotonic>,
     /// What the last plan came to, for the message.
     pub(super) last_outcome: Option<String>,
+    /// The daemon's unit was restarted since it was well last, and that did not help.
+    pub(super) unit_was_tried: bool,
     /// The last repair that ended, and when.
     pub(super) last_repair: Option<(Monotonic, PlanReport)>,
     /// When the engine looks at it next without being asked.
@@ -217,6 +219,7 @@ impl Volume {
             plan: None,
             hold_until: None,
             last_outcome: None,
+            unit_was_tried: false,
             last_repair: None,
             wake: None,
             recalled_mount: None,

@@ -104,8 +104,9 @@ impl Budget {
             return;
         }
         let pause = match outcome {
-            // Nothing was done, so nothing is used up. Whoever keeps the old mount busy may end at any time.
-            Outcome::Refused(Refusal::Busy) => {
+            // Nothing was done, so nothing is used up. Whoever keeps the old mount busy, or the helper that hangs,
+            // may end at any time.
+            Outcome::Refused(Refusal::Busy | Refusal::HelperStuck) => {
                 self.attempts.pop();
                 pace.thresholds.backoff_busy
             }
@@ -115,9 +116,14 @@ impl Budget {
             }
             // Somebody else was at work: no failure of the method. Look again first.
             Outcome::Refused(Refusal::TableChanged | Refusal::NotAMountPoint) => pace.thresholds.backoff,
+            // Nor was anything done here, and the next attempt goes another way.
+            Outcome::Refused(Refusal::OtherUnit) => {
+                self.attempts.pop();
+                pace.thresholds.backoff
+            }
             Outcome::Changed
             | Outcome::AlreadySo
-            | Outcome::Refused(Refusal::StagedSick | Refusal::ConsumersLeft)
+            | Outcome::Refused(Refusal::StagedSick | Refusal::NotPrepared | Refusal::ConsumersLeft)
             | Outcome::Failed(_)
             | Outcome::HelperFailed(_)
             | Outcome::TimedOut

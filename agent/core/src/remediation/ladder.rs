@@ -10,7 +10,17 @@ use core::time::Duration;
 use crate::fstype::FsClass;
 use crate::verdict::Reason;
 
-/// One row: a reason, the file systems for which a new mount can help, and how long to wait first.
+/// What can be healed below a mount, before or beside a new one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Below {
+    /// End the FUSE connection: the daemon that should answer does not, and whoever waits for it cannot be ended.
+    AbortConnection,
+    /// Restart the unit that owns the daemon: a second daemon beside it would be nobody's.
+    RestartUnit,
+}
+
+/// One row: a reason, the file systems for which a new mount can help, how long to wait first, and what lies below
+/// and is healed first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rung {
     /// Why the volume is sick.
@@ -22,6 +32,8 @@ pub struct Rung {
     /// How long a volume may be sick before the first attempt: a server that is merely away comes back by
     /// itself, and a hard mount holds data that is not written yet.
     pub patience: Duration,
+    /// What is healed below the mount, where the operator leaves that on.
+    pub below: &'static [Below],
 }
 
 const AT_ONCE: Duration = Duration::ZERO;
@@ -32,20 +44,37 @@ const SLOW_MAY_ANSWER: Duration = Duration::from_secs(5);
 const NETWORK: &[FsClass] = &[FsClass::Network];
 const FUSE: &[FsClass] = &[FsClass::Fuse];
 const ANY: &[FsClass] = &FsClass::ALL;
+const NOT_FUSE: &[FsClass] = &[
+    FsClass::Network,
+    FsClass::Block,
+    FsClass::Autofs,
+    FsClass::Overlay,
+    FsClass::Memory,
+    FsClass::Pseudo,
+    FsClass::Other,
+];
 
 const fn rung(reason: Reason, classes: &'static [FsClass], patience: Duration) -> Rung {
-    Rung { reason, classes, needs_cause: false, patience }
+    Rung { reason, classes, needs_cause: false, patience, below: &[] }
+}
+
+impl Rung {
+    const fn after(self, below: &'static [Below]) -> Self {
+        Self { below, ..self }
+    }
 }
 
 /// Every case in which a plan is made.
 pub const LADDER: &[Rung] = &[
     rung(Reason::Missing, ANY, AT_ONCE),
-    rung(Reason::Disconnected, ANY, AT_ONCE),
+    // The daemon is dead already: nothing is lost by starting it again.
+    rung(Reason::Disconnected, FUSE, AT_ONCE).after(&[Below::RestartUnit]),
+    rung(Reason::Disconnected, NOT_FUSE, AT_ONCE),
     rung(Reason::Stale, ANY, AT_ONCE),
     rung(Reason::FsShutdown, ANY, AT_ONCE),
     rung(Reason::IoError, ANY, AT_ONCE),
-    Rung { reason: Reason::Readonly, classes: ANY, needs_cause: true, patience: AT_ONCE },
-    rung(Reason::Hung, FUSE, SLOW_MAY_ANSWER),
+    Rung { reason: Reason::Readonly, classes: ANY, needs_cause: true, patience: AT_ONCE, below: &[] },
+    rung(Reason::Hung, FUSE, SLOW_MAY_ANSWER).after(&[Below::AbortConnection, Below::RestartUnit]),
     rung(Reason::Hung, NETWORK, SERVER_MAY_RETURN),
     rung(Reason::HostDown, NETWORK, SERVER_MAY_RETURN),
     rung(Reason::HostDown, FUSE, SERVER_MAY_RETURN),
@@ -87,6 +116,20 @@ mod tests {
             }
         }
         assert!(reached.iter().all(|hit| *hit));
+    }
+
+    #[test]
+    fn every_class_is_repaired_when_it_is_disconnected_and_fuse_alone_has_something_below() {
+        for class in FsClass::ALL {
+            let below = rung_for(Reason::Disconnected, class).unwrap().below;
+            assert_eq!(!below.is_empty(), class == FsClass::Fuse, "{class:?}");
+        }
+        let below: alloc::vec::Vec<Reason> =
+            LADDER.iter().filter(|rung| !rung.below.is_empty()).map(|rung| rung.reason).collect();
+        assert_eq!(below, [Reason::Disconnected, Reason::Hung]);
+        for rung in LADDER.iter().filter(|rung| rung.below.contains(&Below::AbortConnection)) {
+            assert_eq!((rung.reason, rung.classes), (Reason::Hung, FUSE));
+        }
     }
 
     #[test]

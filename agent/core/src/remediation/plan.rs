@@ -6,8 +6,10 @@ use core::time::Duration;
 use crate::discovery::wanted_source;
 use crate::fstype::FsClass;
 use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::incident::Daemon;
 use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
+use crate::remediation::ladder::{Below, rung_for};
 use crate::remediation::{Action, Plan};
 use crate::verdict::Reason;
 use crate::volume::{Identity, Method, Reach, VolumeSpec};
@@ -27,6 +29,10 @@ pub struct Patient<'a> {
     pub source: Option<&'a [u8]>,
     /// What the new mount must be, when known.
     pub identity: Identity,
+    /// The process that serves it, or served it last, where that is known.
+    pub daemon: Option<&'a Daemon>,
+    /// The daemon's unit was restarted for this fault already, and that did not help.
+    pub unit_was_tried: bool,
     /// What other mounts of the old superblock look like; without it only guards are replaced.
     pub holding: Option<Holding>,
 }
@@ -52,6 +58,8 @@ pub fn class_of(spec: &VolumeSpec, fstype: Option<&str>, source: Option<&[u8]>) 
 pub fn is_repairable(spec: &VolumeSpec) -> bool {
     match &spec.repair.method {
         Method::Mount => spec.source.is_some() && spec.fstype.is_some(),
+        Method::Fstab => true,
+        Method::Systemd(unit) => !unit.is_empty(),
         Method::Command(argv) => !argv.is_empty(),
     }
 }
@@ -72,11 +80,7 @@ pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<
     if !can_repair(spec, patient.reason) {
         return None;
     }
-    let actions = match &spec.repair.method {
-        _ if patient.reason == Reason::ConsumerStale => followed(patient)?,
-        Method::Command(argv) if !mentions(argv, "{target}") => in_place(patient, argv),
-        Method::Mount | Method::Command(_) => staged(patient),
-    };
+    let actions = actions(patient)?;
     Some(Plan {
         id,
         volume: spec.id.clone(),
@@ -128,6 +132,76 @@ pub struct Place {
     pub old: Option<SuperblockId>,
 }
 
+fn actions(patient: &Patient<'_>) -> Option<Vec<Action>> {
+    let spec = patient.spec;
+    if patient.reason == Reason::ConsumerStale {
+        return followed(patient);
+    }
+    let environment_file = spec.repair.environment_file.clone();
+    Some(match (&spec.repair.method, patient.unit()) {
+        (Method::Systemd(unit), _) => {
+            in_place(patient, Action::RestartUnit { unit: unit.clone(), daemon: None })
+        }
+        (Method::Command(argv), _) if !mentions(argv, "{target}") => {
+            in_place(patient, Action::RunInPlace { argv: argv.clone(), environment_file })
+        }
+        (Method::Mount | Method::Fstab | Method::Command(_), None) => staged(patient),
+        (Method::Mount | Method::Fstab | Method::Command(_), Some(restart)) => restarted(patient, restart),
+    })
+}
+
+impl Patient<'_> {
+    fn heals(&self, step: Below) -> bool {
+        let rung = rung_for(self.reason, self.class()).filter(|_| self.spec.repair.heal_below);
+        rung.is_some_and(|rung| rung.below.contains(&step))
+    }
+
+    /// The restart of the daemon's unit, where that comes before a new mount. A command is the operator's own way, and
+    /// nothing comes before it.
+    fn unit(&self) -> Option<Action> {
+        let is_due = matches!(self.spec.repair.method, Method::Mount | Method::Fstab)
+            && !self.unit_was_tried
+            && self.heals(Below::RestartUnit);
+        let daemon = self.daemon.filter(|_| is_due)?;
+        Some(Action::RestartUnit { unit: daemon.unit.clone()?, daemon: Some(daemon.pid) })
+    }
+
+    /// The end of the old connection, where that is what hangs.
+    fn abort(&self, is_proven: bool) -> Option<Action> {
+        self.old.filter(|_| self.heals(Below::AbortConnection))?;
+        Some(Action::AbortConnection { daemon: self.daemon.map(|daemon| daemon.pid), is_proven })
+    }
+}
+
+/// Something else mounts at the very place. What hangs there would keep it from unmounting the old one.
+fn in_place(patient: &Patient<'_>, repair: Action) -> Vec<Action> {
+    let mut actions: Vec<Action> = patient.abort(false).into_iter().collect();
+    actions.extend(shown_in_place(patient, repair));
+    actions
+}
+
+/// The repair at the place itself; who held the old one follows.
+fn shown_in_place(patient: &Patient<'_>, repair: Action) -> Vec<Action> {
+    let mut actions = vec![repair, Action::Verify { sentinel: patient.spec.sentinel.clone() }];
+    if let Some(swap) = swap_consumers(patient) {
+        actions.extend([swap, Action::Unstage]);
+    }
+    actions
+}
+
+/// The daemon's unit mounts again. A daemon that hangs is ended only when a mount beside it has answered: else what it
+/// asks is at fault, and its end would leave the place empty for nothing.
+fn restarted(patient: &Patient<'_>, restart: Action) -> Vec<Action> {
+    let mut actions = Vec::with_capacity(8);
+    if let Some(abort) = patient.abort(true) {
+        actions.extend(made_aside(patient));
+        actions.push(abort);
+        actions.push(Action::Unstage);
+    }
+    actions.extend(shown_in_place(patient, restart));
+    actions
+}
+
 /// Consumers come back to the volume, or else to the old one, before the private place is cleared.
 fn undo(actions: &[Action]) -> Vec<Action> {
     let covers = actions.iter().find_map(|action| match action {
@@ -146,17 +220,6 @@ fn followed(patient: &Patient<'_>) -> Option<Vec<Action>> {
     Some(vec![swap, Action::Unstage])
 }
 
-fn in_place(patient: &Patient<'_>, argv: &[String]) -> Vec<Action> {
-    let mut actions = vec![
-        Action::RunInPlace { argv: argv.to_vec() },
-        Action::Verify { sentinel: patient.spec.sentinel.clone() },
-    ];
-    if let Some(swap) = swap_consumers(patient) {
-        actions.extend([swap, Action::Unstage]);
-    }
-    actions
-}
-
 /// The consumers' part of a plan, where it has one.
 fn swap_consumers(patient: &Patient<'_>) -> Option<Action> {
     let reach = patient.spec.repair.consumers;
@@ -166,7 +229,7 @@ fn swap_consumers(patient: &Patient<'_>) -> Option<Action> {
 /// Make the new mount aside, look at it, and show it in place of the old one.
 fn staged(patient: &Patient<'_>) -> Vec<Action> {
     let spec = patient.spec;
-    let mut actions = Vec::with_capacity(8);
+    let mut actions = Vec::with_capacity(9);
     // A device that is mounted already would give the same dead superblock again.
     if patient.old.is_some() && patient.class() == FsClass::Block {
         let reach = spec.repair.consumers;
@@ -174,23 +237,32 @@ fn staged(patient: &Patient<'_>) -> Vec<Action> {
         actions.extend(holding.map(|holding| Action::CoverConsumers { holding, reach }));
         actions.push(Action::UnmountOld);
     }
-    actions.push(Action::Stage {
-        method: spec.repair.method.clone(),
-        source: spec.source.as_deref().or(patient.source).unwrap_or_default().to_vec(),
-        fstype: spec.fstype.as_deref().or(patient.fstype).map(String::from).unwrap_or_default(),
-        options: spec.options.clone(),
-    });
-    actions.push(Action::CheckStaged {
-        sentinel: spec.sentinel.clone(),
-        identity: patient.identity.clone(),
-        source: wanted_source(spec).map(<[u8]>::to_vec),
-        fstype: spec.fstype.clone(),
-    });
+    actions.extend(made_aside(patient));
+    // Before the swap: the old mount still stands in the table, so it is certain whose connection is ended.
+    actions.extend(patient.abort(true));
     actions.push(Action::Swap { readonly: spec.wants_readonly() });
     actions.push(Action::Verify { sentinel: spec.sentinel.clone() });
     actions.extend(swap_consumers(patient));
     actions.push(Action::Unstage);
     actions
+}
+
+fn made_aside(patient: &Patient<'_>) -> [Action; 2] {
+    let spec = patient.spec;
+    let stage = Action::Stage {
+        method: spec.repair.method.clone(),
+        source: spec.source.as_deref().or(patient.source).unwrap_or_default().to_vec(),
+        fstype: spec.fstype.as_deref().or(patient.fstype).map(String::from).unwrap_or_default(),
+        options: spec.options.clone(),
+        environment_file: spec.repair.environment_file.clone(),
+    };
+    let check = Action::CheckStaged {
+        sentinel: spec.sentinel.clone(),
+        identity: patient.identity.clone(),
+        source: wanted_source(spec).map(<[u8]>::to_vec),
+        fstype: spec.fstype.clone(),
+    };
+    [stage, check]
 }
 
 fn mentions(argv: &[String], placeholder: &str) -> bool {

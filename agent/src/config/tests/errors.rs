@@ -1,5 +1,7 @@
 //! Every mistake is found, all at once, and explained.
 
+use agent_core::volume::Method;
+
 use super::*;
 use proptest::prelude::*;
 
@@ -107,7 +109,10 @@ const WRONG_VOLUMES: [(&str, &str); 44] = [
     ("identity = 3", "found 3; expected a section [identity]"),
     ("options = [\"ro\"]\nwrite_probe = true", "but the options say \"ro\""),
     ("[volume.repair]\nmax_attempts = 1001", "found 1001; expected a whole number from 1 to 1000"),
-    ("[volume.repair]\nmethod = \"mout\"", "expected one of \"mount\", \"command\"; write \"mount\""),
+    (
+        "[volume.repair]\nmethod = \"mout\"",
+        "expected one of \"mount\", \"fstab\", \"systemd\", \"command\"; write \"mount\"",
+    ),
     ("[volume.repair]\nmethod = \"command\"", "volume[0].repair.command: missing"),
     ("[volume.repair]\ncommand = [\"/x\", \"{target}\"]", "which only method = \"command\" uses"),
     ("[volume.repair]\ncomand = []", "volume[0].repair.comand: unknown key, did you mean \"command\"?"),
@@ -266,11 +271,9 @@ fn a_list_with_a_bad_entry_is_not_judged_as_a_whole() {
 fn what_this_version_cannot_do_is_refused_not_ignored() {
     let wrong = [
         (
-            "method = \"fstab\"",
-            "volume[0].repair.method: method = \"fstab\" is not supported by this version; use",
+            "method = \"csi\"",
+            "volume[0].repair.method: method = \"csi\" is not supported by this version; use",
         ),
-        ("method = \"systemd\"", "method = \"systemd\" is not supported"),
-        ("method = \"csi\"", "method = \"csi\" is not supported"),
         ("hook = { exec = [\"/x\"] }", "volume[0].repair.hook: hook is not supported by this version"),
         ("delete_pods = true", "delete_pods = true is not supported by this version"),
     ];
@@ -280,6 +283,51 @@ fn what_this_version_cannot_do_is_refused_not_ignored() {
     }
     accepted(&volume("[volume.repair]\nswap_consumers = true\ndelete_pods = false"));
     assert!(error(&volume("[volume.repair]\ndelete_pods = 1")).contains("expected true or false"));
+}
+
+#[test]
+fn fstab_and_units_take_what_is_theirs_and_nothing_else() {
+    let method = |text: &str| {
+        let config =
+            accepted(&format!("[[volume]]\nname = \"v\"\nmountpoint = \"/mnt/a-b\"\nmode = \"act\"\n{text}"));
+        config.policy.volumes[0].repair.clone()
+    };
+    let found =
+        method("options = [\"ro\"]\n[volume.repair]\nmethod = \"fstab\"\nenvironment_file = \"/etc/m.env\"");
+    assert_eq!((found.method, found.environment_file), (Method::Fstab, Some("/etc/m.env".into())));
+    assert!(found.heal_below);
+    let found = method("[volume.repair]\nmethod = \"systemd\"\nheal_below = false");
+    assert_eq!(found.method, Method::Systemd("mnt-a\\x2db.mount".into()));
+    assert!(!found.heal_below);
+    let found = method("[volume.repair]\nmethod = \"systemd\"\nunit = \"rclone@v.service\"");
+    assert_eq!(found.method, Method::Systemd("rclone@v.service".into()));
+    let wrong = [
+        (
+            "method = \"mount\"\nunit = \"a.mount\"",
+            "repair.unit: found a unit, which only method = \"systemd\" uses",
+        ),
+        ("method = \"systemd\"\nunit = \"rclone\"", "write \"rclone.service\" or \"rclone.mount\""),
+        ("method = \"systemd\"\nunit = \"--now.service\"", "expected the full name of a unit"),
+        ("method = \"systemd\"\nunit = \"a.timer\"", "expected the full name of a unit"),
+        ("method = \"systemd\"\nenvironment_file = \"/e\"", "write EnvironmentFile= in the unit"),
+        ("method = \"fstab\"\ncommand = [\"/x\", \"{target}\"]", "which only method = \"command\" uses"),
+        (
+            "method = \"fstab\"\nenvironment_file = \"e\"",
+            "repair.environment_file: found \"e\", which is relative",
+        ),
+    ];
+    for (lines, expected) in wrong {
+        let found = error(&volume(&format!("[volume.repair]\n{lines}")));
+        assert!(found.contains(expected), "{lines}\n{found}");
+    }
+    for name in ["fstab", "systemd"] {
+        let text = format!("options = [\"ro\", \"vers=4.2\"]\n[volume.repair]\nmethod = \"{name}\"");
+        let found = error(&volume(&text));
+        assert!(
+            found.contains("volume[0].options: found \"vers=4.2\", which this method does not use"),
+            "{found}"
+        );
+    }
 }
 
 #[test]

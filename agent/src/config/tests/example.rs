@@ -7,7 +7,7 @@ const EXAMPLE: &str = include_str!("../../../config/mountie.example.toml");
 #[test]
 fn the_example_parses() {
     let config = accepted(EXAMPLE);
-    assert_eq!(config.policy.volumes.len(), 2);
+    assert_eq!(config.policy.volumes.len(), 3);
     assert_eq!(
         config.policy.volumes[0].sentinel.as_ref().unwrap().content.as_deref(),
         Some(&b"models-7f3a"[..])

@@ -194,12 +194,12 @@ fn a_linked_file_is_read_as_kubernetes_shows_it() {
 }
 
 #[test]
-fn check_config_prints_what_is_in_effect_or_everything_wrong() {
+fn what_is_in_effect_is_printed_or_everything_wrong() {
     let good = Sample::new(b"[defaults]\nfailures = 9", 0o644);
-    let text = check_config(&good.sources(&[], &[("--mode", "act")])).unwrap();
+    let text = Config::load(&good.sources(&[], &[("--mode", "act")])).unwrap().to_toml();
     assert!(text.contains("failures = 9\n") && text.contains("mode = \"act\"\n"), "{text}");
     let bad = Sample::new(b"[defaults]\nfailures = 0\ninterval = 1", 0o644);
-    let text = check_config(&bad.sources(&[], &[])).unwrap_err().to_string();
+    let text = Config::load(&bad.sources(&[], &[])).unwrap_err().to_string();
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.lines().all(|line| line.starts_with("error: config: ")), "{text}");
 }

@@ -46,7 +46,8 @@ fn method() -> impl Strategy<Value = Method> {
             let rest = rest.into_iter().map(|word| word.replace(['{', '}', '='], "_"));
             Method::Command(std::iter::once(program).chain(rest).chain(["{target}".to_owned()]).collect())
         });
-    prop_oneof![Just(Method::Mount), command]
+    let unit = "[a-z][a-z0-9-]{0,8}(@[a-z0-9]{1,8})?\\.(mount|service)".prop_map(Method::Systemd);
+    prop_oneof![Just(Method::Mount), Just(Method::Fstab), unit, command]
 }
 
 fn spec() -> impl Strategy<Value = VolumeSpec> {
@@ -58,7 +59,8 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
     let sentinel = of((component(), of("[ -~é\n\"'\\\\]{0,30}")));
     let identity = (of("[0-9a-f]{8}-[0-9a-f]{4}"), of("[0-9a-f]{16}"));
     let reach = prop::sample::select(vec![Reach::Nothing, Reach::Unowned, Reach::All]);
-    let repair = (method(), millis(100..=3_600_000), 1..=1000u32, reach);
+    let below = (of("/[a-zé\"' ]{0,8}x"), any::<bool>(), reach);
+    let repair = (method(), millis(100..=3_600_000), 1..=1000u32, below);
     ("[A-Za-z0-9._:/@]{1,20}", component(), what, watch(), sentinel, (any::<bool>(), identity, repair))
         .prop_map(
             |(
@@ -86,12 +88,22 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
                         method: repair.0,
                         timeout: repair.1,
                         max_attempts: repair.2,
-                        consumers: repair.3,
+                        environment_file: repair.3.0.map(|path| BytePath::from(path.as_str())),
+                        heal_below: repair.3.1,
+                        consumers: repair.3.2,
                     },
                 };
                 // Rules between keys.
                 if spec.repair.method == Method::Mount && (spec.source.is_none() || spec.fstype.is_none()) {
                     spec.watch.mode = Mode::Observe;
+                }
+                match spec.repair.method {
+                    Method::Fstab => spec.options.retain(|option| matches!(option.as_str(), "ro" | "rw")),
+                    Method::Systemd(_) => {
+                        spec.options.retain(|option| matches!(option.as_str(), "ro" | "rw"));
+                        spec.repair.environment_file = None;
+                    }
+                    Method::Mount | Method::Command(_) => {}
                 }
                 spec.write_probe &= !spec.wants_readonly();
                 spec.options.retain(|option| option != "remount");

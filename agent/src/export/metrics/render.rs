@@ -30,7 +30,7 @@ const ZERO_ERRORS: [(Errno, Op, Source); 3] = [
 /// Outcomes of plans whose series exist at zero, for volumes that may be repaired.
 const ZERO_OUTCOMES: [&str; 4] = ["changed", "failed", "helper_failed", "timed_out"];
 /// Methods of plans whose series exist at zero, for volumes that may be repaired.
-const ZERO_METHODS: [&str; 2] = ["command", "mount"];
+const ZERO_METHODS: [&str; 4] = ["command", "fstab", "mount", "systemd"];
 
 /// What is rendered: the volumes sorted and each only once, whatever the snapshot holds.
 struct Scrape<'a> {
@@ -82,6 +82,7 @@ impl Scrape<'_> {
             Family::MountTableEntries => text.sample(row, &[], snapshot.scan.entries),
             Family::MountTableScanSeconds => text.sample(row, &[], snapshot.scan.took.as_secs_f64()),
             Family::ProbeAbandonedWorkers => text.sample(row, &[], snapshot.abandoned_workers),
+            Family::RemediationStuckHelpers => text.sample(row, &[], snapshot.stuck_helpers),
             Family::ProbeInflight => text.sample(row, &[], snapshot.probes_inflight),
             Family::StatePersistErrors => text.sample(row, &[], snapshot.persist_errors),
             Family::SourceUp => self.sources(text, row),

@@ -56,6 +56,7 @@ pub(crate) enum Family {
     ProgramAttached,
     RemediationDurationSeconds,
     RemediationGapSeconds,
+    RemediationStuckHelpers,
     RemediationSuppressed,
     RemediationTotal,
     SourceUp,
@@ -237,6 +238,14 @@ pub const TABLE: &[Row] = &[
         STABLE_HISTOGRAM,
         &[],
         "How long a mount point showed neither the old nor the new file system.",
+    ),
+    row(
+        Family::RemediationStuckHelpers,
+        "mountie_remediation_stuck_helpers",
+        STABLE_GAUGE,
+        &[],
+        "Children of repairs, and helpers of theirs, that were killed and have not ended; no other is started for the \
+         same volume or server.",
     ),
     row(
         Family::RemediationSuppressed,

@@ -117,6 +117,7 @@ fn facts_of_the_snapshot_are_shown() {
         Some(0.0)
     );
     assert_eq!(value(&series, "mount_table_bad_lines_total", &[]), Some(2.0));
+    assert_eq!(value(&series, "remediation_stuck_helpers", &[]), Some(2.0));
     assert_eq!(value(&series, "mount_table_scan_seconds", &[]), Some(0.0015));
 }
 

@@ -31,7 +31,7 @@ fn a_cifs_password_never_reaches_the_arguments() {
     let options = words(&["username=u", "password=Z,x9", "seal"]);
     let invocation = mount("cifs", &options, b"//s/share", &BytePath::from("/p")).unwrap();
     assert_eq!(shown(&invocation), ["mount", "-t", "cifs", "-o", "username=u,seal", "//s/share", "/p"]);
-    assert_eq!(invocation.environment, [("PASSWD", "Z,x9".to_owned())]);
+    assert_eq!(invocation.environment, [("PASSWD".into(), "Z,x9".into())]);
 }
 
 #[test]

@@ -59,13 +59,21 @@ fn every_action_arrives_with_what_belongs_to_it() {
         source: b"filer:/caf\xe9".to_vec(),
         fstype: "nfs4".to_owned(),
         options: vec!["hard".to_owned(), "vers=4.2".to_owned()],
+        environment_file: Some("/etc/mountie/env".into()),
     };
     let arrived = |action: Action| received(&plan(None, None), &action, Known::default()).action;
-    for (method, expected) in [(Method::Mount, None), (Method::Command(argv.clone()), Some(argv.clone()))] {
-        let WireAction::Stage { command, source, fstype, options } = arrived(stage(method)) else {
+    for (method, expected) in [
+        (Method::Mount, WireMethod::Mount),
+        (Method::Fstab, WireMethod::Fstab),
+        (Method::Systemd("a.mount".to_owned()), WireMethod::Systemd("a.mount".to_owned())),
+        (Method::Command(argv.clone()), WireMethod::Command(argv.clone())),
+    ] {
+        let action = arrived(stage(method));
+        assert_eq!(action.environment_file(), Some("/etc/mountie/env".into()));
+        let WireAction::Stage { method, source, fstype, options, .. } = action else {
             panic!("no stage");
         };
-        assert_eq!((command, source.as_slice()), (expected, b"filer:/caf\xe9".as_slice()));
+        assert_eq!((method, source.as_slice()), (expected, b"filer:/caf\xe9".as_slice()));
         assert_eq!((fstype.as_str(), options.join(",").as_str()), ("nfs4", "hard,vers=4.2"));
     }
     let check = Action::CheckStaged {
@@ -81,8 +89,13 @@ fn every_action_arrives_with_what_belongs_to_it() {
     assert_eq!((uuid.as_deref(), fsid, source, fstype), (Some("u"), None, Some(vec![255]), None));
     assert!(matches!(arrived(Action::Swap { readonly: true }), WireAction::Swap { readonly: true }));
     assert!(matches!(arrived(Action::Swap { readonly: false }), WireAction::Swap { readonly: false }));
-    let in_place = arrived(Action::RunInPlace { argv: argv.clone() });
-    assert!(matches!(in_place, WireAction::RunInPlace { argv: got } if got == argv));
+    let in_place = arrived(Action::RunInPlace { argv: argv.clone(), environment_file: None });
+    assert_eq!(in_place.environment_file(), None);
+    assert!(matches!(in_place, WireAction::RunInPlace { argv: got, .. } if got == argv));
+    let abort = arrived(Action::AbortConnection { daemon: Some(7), is_proven: true });
+    assert!(matches!(abort, WireAction::AbortConnection { daemon: Some(7), is_proven: true }));
+    let restart = arrived(Action::RestartUnit { unit: "a.service".to_owned(), daemon: None });
+    assert!(matches!(restart, WireAction::RestartUnit { unit, daemon: None } if unit == "a.service"));
     assert!(matches!(arrived(Action::Verify { sentinel: None }), WireAction::Verify { sentinel: None }));
     let WireAction::Verify { sentinel: Some(found) } = arrived(Action::Verify { sentinel: Some(sentinel()) })
     else {
@@ -185,7 +198,7 @@ fn what_is_no_message_is_refused() {
 
 #[test]
 fn a_step_survives_the_wire() {
-    let outcomes = REFUSALS.into_iter().map(Outcome::Refused).chain([
+    let outcomes = Refusal::ALL.into_iter().map(Outcome::Refused).chain([
         Outcome::Changed,
         Outcome::AlreadySo,
         Outcome::Failed(Errno(5)),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::sys::peer::name_of_process;
 use agent_core::id::SuperblockId;
 use agent_core::incident::Daemon;
+use agent_core::remediation::unit::of_cgroup;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// What the link of such a descriptor says, in every mount namespace.
@@ -19,6 +20,8 @@ const DEVICE: &str = "/dev/fuse";
 struct Holder {
     end: Arc<OwnedFd>,
     serves: Serves,
+    /// Read while it lived.
+    unit: Option<String>,
 }
 
 /// What a process serves.
@@ -44,13 +47,16 @@ pub(super) struct NewHolder {
 #[derive(Debug)]
 pub(super) struct Holders {
     proc: PathBuf,
+    /// The unit of this process: restarting it is nobody's way to restart a daemon that a repair has started.
+    own_unit: Option<String>,
     holders: BTreeMap<i32, Holder>,
     new: Vec<NewHolder>,
 }
 
 impl Holders {
     pub(super) fn new(proc: PathBuf) -> Self {
-        Self { proc, holders: BTreeMap::new(), new: Vec::new() }
+        let own_unit = unit(&proc.join("self"));
+        Self { proc, own_unit, holders: BTreeMap::new(), new: Vec::new() }
     }
 
     /// Forgets all.
@@ -81,8 +87,10 @@ impl Holders {
     /// The handle comes first: what is read after that belongs to that process, or to none.
     fn new_holder(&self, id: i32) -> Option<Holder> {
         let end = pidfd_open(Pid::from_raw(id)?, PidfdFlags::empty()).ok()?;
-        let serves = serves(&self.proc.join(id.to_string()))?;
-        Some(Holder { end: Arc::new(end), serves })
+        let process = self.proc.join(id.to_string());
+        let serves = serves(&process)?;
+        let unit = unit(&process).filter(|unit| self.own_unit.as_ref() != Some(unit));
+        Some(Holder { end: Arc::new(end), serves, unit })
     }
 
     /// Those that came since the last call.
@@ -126,7 +134,7 @@ impl Holders {
                 continue;
             }
             let pid = id.unsigned_abs();
-            let daemon = Daemon { pid, comm: name_of_process(pid) };
+            let daemon = Daemon { pid, comm: name_of_process(pid), unit: holder.unit.clone() };
             for superblock in served {
                 daemons.entry(*superblock).or_insert_with(|| daemon.clone());
             }
@@ -137,6 +145,21 @@ impl Holders {
     fn named(&self) -> BTreeSet<SuperblockId> {
         self.holders.values().flat_map(|holder| holder.serves.named.iter().copied()).collect()
     }
+}
+
+/// The unit that a process runs in.
+fn unit(process: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(process.join("cgroup")).ok()?;
+    of_cgroup(cgroup_of_systemd(&text)?).map(str::to_owned)
+}
+
+/// The cgroup by which systemd keeps units apart: the one of version 2, or where that is not its own the named
+/// hierarchy of version 1.
+///
+/// kernel: `proc_cgroup_show`, kernel/cgroup/cgroup.c, since 4.5: `0::PATH` and `N:name=systemd:PATH`.
+fn cgroup_of_systemd(text: &str) -> Option<&str> {
+    let path = |mark: &str| text.lines().find_map(|line| line.split_once(mark).map(|(_, path)| path));
+    path(":name=systemd:").or_else(|| text.lines().find_map(|line| line.strip_prefix("0::")))
 }
 
 fn has_ended(end: &OwnedFd) -> bool {
@@ -187,7 +210,7 @@ mod tests {
         for (id, named, unnamed) in list {
             let named = named.iter().copied().map(superblock).collect();
             let serves = Serves { named, unnamed: *unnamed };
-            holders.holders.insert(*id, Holder { end: Arc::clone(&end), serves });
+            holders.holders.insert(*id, Holder { end: Arc::clone(&end), serves, unit: None });
         }
         holders
     }
@@ -198,6 +221,16 @@ mod tests {
         assert_eq!(connection(text), Some(superblock(39)));
         assert_eq!(connection("pos:\t0\nflags:\t02\n"), None);
         assert_eq!(connection("fuse_connection:\tx\n"), None);
+    }
+
+    #[test]
+    fn the_unit_is_that_of_the_hierarchy_which_systemd_uses() {
+        let unified = "0::/system.slice/sshfs@a.service\n";
+        let hybrid = "4:memory:/x\n1:name=systemd:/system.slice/a.service\n0::/system.slice/a.service\n";
+        let old = "4:memory:/x\n1:name=systemd:/system.slice/b.service\n0::/\n";
+        let paths = [unified, hybrid, old, "4:memory:/x\n"].map(cgroup_of_systemd);
+        let units = paths.map(|path| path.and_then(of_cgroup));
+        assert_eq!(units, [Some("sshfs@a.service"), Some("a.service"), Some("b.service"), None]);
     }
 
     #[test]

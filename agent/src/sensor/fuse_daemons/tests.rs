@@ -18,6 +18,29 @@ fn proc_with(process: u32, connection: Option<u32>) -> tempfile::TempDir {
     proc
 }
 
+#[test]
+fn the_unit_of_a_daemon_is_told_and_kept_unless_it_is_the_agents_own() {
+    let mut daemon = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let proc = proc_with(daemon.id(), Some(39));
+    let cgroup = proc.path().join(daemon.id().to_string()).join("cgroup");
+    std::fs::create_dir(proc.path().join("self")).unwrap();
+    std::fs::write(proc.path().join("self/cgroup"), "0::/system.slice/mountie.service\n").unwrap();
+    let tracked = BTreeSet::from([superblock(39)]);
+    for (unit, told) in [("sshfs.service", Some("sshfs.service")), ("mountie.service", None)] {
+        std::fs::write(&cgroup, format!("0::/system.slice/{unit}\n")).unwrap();
+        let mut holders = Holders::new(proc.path().to_owned());
+        holders.look().unwrap();
+        let found = |holders: &Holders| holders.daemons(&tracked)[&superblock(39)].unit.clone();
+        assert_eq!(found(&holders).as_deref(), told);
+        // A dying process is in no unit any more; what it was in is what counts.
+        std::fs::write(&cgroup, "0::/\n").unwrap();
+        holders.look().unwrap();
+        assert_eq!(found(&holders).as_deref(), told);
+    }
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
 fn superblock(minor: u32) -> SuperblockId {
     SuperblockId { major: 0, minor }
 }

@@ -138,7 +138,7 @@ fn what_somebody_unmounted_is_no_fault_of_the_server() {
 fn volumes_of_one_daemon_are_one_incident_that_names_the_process() {
     let fuse = |name: &str| spec(name, "fuse.s3fs", "s3fs", Mode::Observe);
     let mut world = World::healthy(vec![fuse("a"), fuse("b"), fuse("c")]);
-    let daemon = |pid| Daemon { pid, comm: "s3fs".into() };
+    let daemon = |pid| Daemon { pid, comm: "s3fs".into(), unit: None };
     let daemons = [(device(10), daemon(70)), (device(11), daemon(70)), (device(12), daemon(71))];
     world.feed(Input::Daemons(daemons.into()));
     // It is gone when it is asked for.
@@ -260,7 +260,7 @@ fn volumes_that_were_found_and_not_named_are_an_incident_as_well() {
         mounts.extend((30..33).map(|n| mount(n, n, &format!("/srv/{n}"), fstype, &format!("{source}{n}"))));
         let mut world = World::with(Policy::default(), mounts);
         world.table();
-        let daemon = |n| (device(n), Daemon { pid: 70, comm: "s3fs".into() });
+        let daemon = |n| (device(n), Daemon { pid: 70, comm: "s3fs".into(), unit: None });
         world.feed(Input::Daemons((30..33).map(daemon).collect()));
         let disk = |n| (device(n), vec![Device { number: device(800), name: "sda".into() }]);
         world.feed(Input::Devices((30..33).map(disk).collect()));

@@ -24,22 +24,8 @@ fn holding() -> Holding {
     Holding { root: "/".into(), fstype: "nfs4".into(), source: b"filer:/a".to_vec() }
 }
 
-fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
-    let patient = Patient {
-        spec,
-        reason: Reason::Stale,
-        old,
-        fstype: None,
-        source: None,
-        identity: Identity::default(),
-        holding: old.map(|_| holding()),
-    };
-    let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
-    assert_eq!(plan.stage, BytePath::from("/stage/12"));
-    assert_eq!(plan.undo.last(), Some(&Action::Unstage));
-    let covers = plan.actions.iter().any(|action| matches!(action, Action::CoverConsumers { .. }));
-    assert_eq!(plan.undo.len(), 1 + usize::from(covers), "what was covered comes back");
-    let name = |action: &Action| match action {
+fn name(action: &Action) -> &'static str {
+    match action {
         Action::Stage { .. } => "stage",
         Action::CheckStaged { .. } => "check",
         Action::UnmountOld => "unmount",
@@ -48,15 +34,39 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
             "swap"
         }
         Action::RunInPlace { .. } => "run",
+        Action::AbortConnection { is_proven: true, .. } => "abort",
+        Action::AbortConnection { is_proven: false, .. } => "abort if stuck",
+        Action::RestartUnit { .. } => "restart",
         Action::Verify { .. } => "verify",
         Action::DetachTop => "detach",
         Action::CoverConsumers { .. } => "cover",
-        Action::SwapConsumers { holding: found, .. } => {
-            assert_eq!(found.is_some(), old.is_some());
-            "follow"
-        }
+        Action::SwapConsumers { .. } => "follow",
         Action::Unstage => "unstage",
+    }
+}
+
+fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
+    let patient = Patient {
+        spec,
+        reason: Reason::Stale,
+        old,
+        fstype: None,
+        source: None,
+        identity: Identity::default(),
+        daemon: None,
+        unit_was_tried: false,
+        holding: old.map(|_| holding()),
     };
+    let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
+    assert_eq!(plan.stage, BytePath::from("/stage/12"));
+    assert_eq!(plan.undo.last(), Some(&Action::Unstage));
+    let covers = plan.actions.iter().any(|action| matches!(action, Action::CoverConsumers { .. }));
+    assert_eq!(plan.undo.len(), 1 + usize::from(covers), "what was covered comes back");
+    for action in &plan.actions {
+        if let Action::SwapConsumers { holding, .. } = action {
+            assert_eq!(holding.is_some(), old.is_some());
+        }
+    }
     plan.actions.iter().map(name).collect()
 }
 
@@ -91,6 +101,8 @@ fn a_helper_gets_the_configured_time_and_the_rest_its_own() {
             fstype: None,
             source: None,
             identity: Identity::default(),
+            daemon: None,
+            unit_was_tried: false,
             holding: Some(holding()),
         };
         let plan = plan(PlanId(1), &patient, &"/stage".into()).unwrap();
@@ -116,6 +128,8 @@ fn the_staged_mount_must_be_what_the_specification_says() {
             fstype: None,
             source: Some(b"seen:/b"),
             identity: Identity::default(),
+            daemon: None,
+            unit_was_tried: false,
             holding: Some(holding()),
         };
         let mut actions = plan(PlanId(1), &patient, &"/stage".into()).unwrap().actions.into_iter();
@@ -155,6 +169,8 @@ fn consumers_are_left_alone_on_wish_and_followed_alone_where_the_host_is_good() 
             fstype: None,
             source: None,
             identity: Identity::default(),
+            daemon: None,
+            unit_was_tried: false,
             holding,
         };
         plan(PlanId(1), &patient, &"/stage".into()).map(|plan| plan.actions)
@@ -169,6 +185,87 @@ fn consumers_are_left_alone_on_wish_and_followed_alone_where_the_host_is_good() 
 }
 
 #[test]
+fn fstab_is_swapped_and_a_unit_is_restarted_in_place() {
+    let mut spec = spec("nfs4", "filer:/a");
+    spec.repair.method = Method::Fstab;
+    assert_eq!(names(&spec, Some(OLD)), ["stage", "check", "swap", "verify", "follow", "unstage"]);
+    (spec.source, spec.fstype) = (None, None);
+    assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "follow", "unstage"]);
+    spec.repair.method = Method::Systemd("v.mount".into());
+    assert_eq!(names(&spec, Some(OLD)), ["restart", "verify", "follow", "unstage"]);
+}
+
+/// What is done for a sick FUSE volume, by how it is repaired and what is known of its daemon.
+fn below(spec: &VolumeSpec, reason: Reason, unit: Option<&str>, tried: bool) -> Vec<&'static str> {
+    let daemon = Daemon { pid: 70, comm: "sshfs".into(), unit: unit.map(String::from) };
+    let patient = Patient {
+        spec,
+        reason,
+        old: Some(OLD),
+        fstype: Some("fuse.sshfs"),
+        source: None,
+        identity: Identity::default(),
+        daemon: Some(&daemon),
+        unit_was_tried: tried,
+        holding: Some(holding()),
+    };
+    let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
+    for action in &plan.actions {
+        match action {
+            Action::AbortConnection { daemon, .. } => assert_eq!(*daemon, Some(70)),
+            Action::RestartUnit { daemon, .. } => {
+                assert_eq!(daemon.is_none(), matches!(spec.repair.method, Method::Systemd(_)));
+            }
+            _ => {}
+        }
+    }
+    plan.actions.iter().map(name).collect()
+}
+
+#[test]
+fn a_hung_connection_is_ended_when_a_fresh_mount_answers_and_before_the_old_one_leaves_the_table() {
+    let mut spec = spec("fuse.sshfs", "host:");
+    let staged = ["stage", "check", "swap", "verify", "follow", "unstage"];
+    let aborted = ["stage", "check", "abort", "swap", "verify", "follow", "unstage"];
+    assert_eq!(below(&spec, Reason::Hung, None, false), aborted);
+    for reason in [Reason::Disconnected, Reason::IoError, Reason::Stale, Reason::HostDown] {
+        assert_eq!(below(&spec, reason, None, false), staged, "{reason:?}");
+    }
+    spec.repair.method = Method::Command(vec!["/fix".into(), "{target}".into()]);
+    assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), aborted);
+    spec.repair.method = Method::Command(vec!["/fix".into(), "{mountpoint}".into()]);
+    assert_eq!(
+        below(&spec, Reason::Hung, None, false),
+        ["abort if stuck", "run", "verify", "follow", "unstage"]
+    );
+    spec.repair.method = Method::Systemd("v.mount".into());
+    assert_eq!(
+        below(&spec, Reason::Hung, Some("a.service"), false),
+        ["abort if stuck", "restart", "verify", "follow", "unstage"]
+    );
+    spec.repair.heal_below = false;
+    assert_eq!(
+        below(&spec, Reason::Hung, Some("a.service"), false),
+        ["restart", "verify", "follow", "unstage"]
+    );
+    spec.repair.method = Method::Mount;
+    assert_eq!(below(&spec, Reason::Hung, Some("a.service"), false), staged);
+}
+
+#[test]
+fn the_unit_of_a_daemon_is_restarted_once_before_a_new_mount() {
+    let spec = spec("fuse.sshfs", "host:");
+    let unit = Some("a.service");
+    assert_eq!(below(&spec, Reason::Disconnected, unit, false), ["restart", "verify", "follow", "unstage"]);
+    let proven = ["stage", "check", "abort", "unstage", "restart", "verify", "follow", "unstage"];
+    assert_eq!(below(&spec, Reason::Hung, unit, false), proven);
+    let staged = ["stage", "check", "swap", "verify", "follow", "unstage"];
+    assert_eq!(below(&spec, Reason::Disconnected, unit, true), staged);
+    // A daemon that answers with an error is not restarted: what it asks may be at fault.
+    assert_eq!(below(&spec, Reason::IoError, unit, false), staged);
+}
+
+#[test]
 fn what_the_specification_does_not_say_is_not_guessed() {
     let mut bare = spec("nfs4", "filer:/a");
     bare.source = None;
@@ -180,6 +277,8 @@ fn what_the_specification_does_not_say_is_not_guessed() {
         fstype: Some("nfs4"),
         source: Some(b"filer:/a"),
         identity: Identity::default(),
+        daemon: None,
+        unit_was_tried: false,
         holding: None,
     };
     assert_eq!(plan(PlanId(1), &patient, &"/stage".into()), None);
