@@ -14,7 +14,7 @@ use crate::fstype::{FsClass, is_same_type};
 use crate::health::Event;
 use crate::health::loss::Actor;
 use crate::health::rules::Test;
-use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::id::{Generation, PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
 use crate::remediation::budget::{Budget, Pace, Permit};
@@ -43,6 +43,8 @@ const FSID_OUTLIVES_MOUNT: [&str; 4] = ["ext2", "ext3", "ext4", "btrfs"];
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) plan: Plan,
+    /// Of the volume, when it began.
+    pub(super) generation: Generation,
     pub(super) superblock: Option<SuperblockId>,
     pub(super) server: Option<Vec<u8>>,
     /// What it settles; `None` for a repair.
@@ -228,7 +230,8 @@ impl Volume {
         spec.identity.clone()
     }
 
-    fn end_plan(&mut self, report: &PlanReport, plan: &Plan, now: Monotonic) -> Option<Event> {
+    fn end_plan(&mut self, report: &PlanReport, running: &Running, now: Monotonic) -> Option<Event> {
+        let plan = &running.plan;
         self.plan = None;
         self.ordered = false;
         // Whatever comes next goes another way, until something has helped. A plan that failed before it came to the
@@ -245,10 +248,11 @@ impl Volume {
         }
         self.last_outcome = None;
         self.evidence.forget_looks(now);
-        // The table may still show the old mount, or the time between the two.
+        // What the table says is from before: the old mount, or none while a device is mounted afresh.
         let shown = self.own_mount().map(|shown| shown.superblock);
-        let shows_new = shown.is_some() && shown != plan.old;
-        self.hold_until = (!shows_new).then_some(now + TABLE_PATIENCE);
+        let is_from_before = shown.is_none() || shown == plan.old;
+        let is_unseen = is_from_before && self.generation == running.generation;
+        self.hold_until = is_unseen.then_some(now + TABLE_PATIENCE);
         None
     }
 }
@@ -331,6 +335,7 @@ impl Engine {
         outputs.extend(volume.plan_started(plan.id, now).map(Output::Transition));
         let running = Running {
             plan: plan.clone(),
+            generation: volume.generation,
             superblock: volume.shown.as_ref().map(|shown| shown.superblock),
             server: volume.server(),
             settles: None,
@@ -375,21 +380,22 @@ impl Engine {
     fn repair_finished(
         &mut self,
         report: &PlanReport,
-        Running { plan, by, .. }: &Running,
+        running: &Running,
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
+        let plan = &running.plan;
         let (id, thresholds) = (&plan.volume, &self.policy.thresholds);
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.plan == Some(report.id)) else {
             return;
         };
         // What a person orders is no attempt of the agent's.
-        if by.is_none() {
+        if running.by.is_none() {
             let flaps = volume.flaps(thresholds, now);
             let reason = plan.reason.unwrap_or(Reason::Missing);
             volume.budget_for(reason).end(now, &report.outcome, &Pace { volume: id, flaps, thresholds });
         }
-        if let Some(event) = volume.end_plan(report, plan, now) {
+        if let Some(event) = volume.end_plan(report, running, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));
             outputs.extend(volume.apply(event, message, now).map(Output::Transition));
         }

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use crate::engine::repair::Running;
 use crate::engine::{Engine, Note, Output};
-use crate::id::{PlanId, VolumeId};
+use crate::id::{Generation, PlanId, VolumeId};
 use crate::observation::Unfinished;
 use crate::path::BytePath;
 use crate::remediation::plan::{Place, settling};
@@ -147,8 +147,14 @@ impl Engine {
         if let Some(volume) = self.volumes.get_mut(&plan.volume).filter(|_| touches_volume) {
             volume.plan = Some(plan.id);
         }
-        let running =
-            Running { plan: plan.clone(), superblock: plan.old, server: None, settles: Some(what), by: None };
+        let running = Running {
+            plan: plan.clone(),
+            generation: Generation::default(),
+            superblock: plan.old,
+            server: None,
+            settles: Some(what),
+            by: None,
+        };
         self.running.insert(plan.id, running);
         outputs.push(Output::Execute(plan));
     }

@@ -139,7 +139,15 @@ fn a_dry_run_tells_what_would_be_healed_below() {
     assert!(world.running().is_empty());
     let plan = world.status("a").due_plan.unwrap();
     assert!(
-        matches!(plan.actions.as_slice(), [Action::RestartUnit { .. }, Action::Verify { .. }]),
+        matches!(
+            plan.actions.as_slice(),
+            [
+                Action::RestartUnit { .. },
+                Action::Verify { .. },
+                Action::SwapConsumers { .. },
+                Action::Unstage
+            ]
+        ),
         "{plan:?}"
     );
 }

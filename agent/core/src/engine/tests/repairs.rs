@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
-use crate::id::{PlanId, VolumeId};
+use crate::id::{MountId, PlanId, VolumeId};
 use crate::observation::{Op, ProbeOk, ProbeResult};
+use crate::path::BytePath;
 use crate::remediation::{Action, Outcome, Refusal};
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Quarantined, Recovering};
@@ -70,6 +71,37 @@ fn a_plan_may_end_before_the_table_shows_it() {
     world.replace("/mnt/a", 20);
     world.run(millis(5));
     assert_eq!(world.state("a").0, Probation);
+}
+
+/// A device is unmounted before it is mounted afresh, with the same number, and the table may show both, one, or none of
+/// these steps before the plan's end is told.
+#[test]
+fn a_device_that_was_mounted_afresh_is_not_missing_in_between() {
+    for (sees_none, sees_new) in [(false, false), (true, false), (true, true)] {
+        let mut world = repairing();
+        world.log.clear();
+        world.answer("a", Answer::Now(good()));
+        let mut mount = world.mounts.last().unwrap().clone();
+        mount.id = MountId(77);
+        if sees_none {
+            world.unmount("/mnt/a");
+        }
+        if sees_new {
+            world.mounts.push(mount.clone());
+            world.table();
+        }
+        world.finish(PlanId(100), Outcome::Changed);
+        world.run(millis(100));
+        if !sees_new {
+            assert_eq!(world.state("a").0, Recovering, "{sees_none}");
+            world.mounts.retain(|mount| mount.mountpoint != BytePath::from("/mnt/a"));
+            world.mounts.push(mount);
+            world.table();
+        }
+        world.run(millis(200));
+        let states: Vec<_> = world.transitions().iter().map(|step| step.to).collect();
+        assert_eq!(states, [Probation], "{sees_none} {sees_new}: at once, and no fall");
+    }
 }
 
 #[test]
