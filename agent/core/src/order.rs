@@ -87,7 +87,7 @@ pub enum Lack {
     FsType,
     /// What the method runs.
     Command,
-    /// What the method restarts.
+    /// Which unit the method restarts.
     Unit,
 }
 

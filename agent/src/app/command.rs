@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::cli::{Cli, Command, ExportOutput, ReachArgs, RemountArgs, ReportOutput, SentinelCommand};
-use crate::cli::{SentinelInitArgs, StateCommand, StatusOutput};
+use crate::cli::{Cli, Command, ExportOutput, PauseArgs, ReachArgs, RemountArgs, ReportOutput};
+use crate::cli::{SentinelCommand, SentinelInitArgs, StateCommand, StatusOutput};
 use crate::client::{self, Console, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
@@ -54,11 +54,7 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Probe(args) => block_on(client::probe(&socket, &args.volume, args.output.into(), console)),
         Command::Ack(args) => block_on(client::ack(&socket, &args.volume, args.output.into(), console)),
-        Command::Pause(args) => {
-            let order =
-                PauseOrder { seconds: args.length.map(|length| length.as_secs()), reason: args.reason };
-            block_on(client::pause(&socket, args.whom.volume.as_deref(), &order, args.output.into(), console))
-        }
+        Command::Pause(args) => pause(&socket, args, console),
         Command::Resume(args) => {
             block_on(client::resume(&socket, args.whom.volume.as_deref(), args.output.into(), console))
         }
@@ -79,6 +75,12 @@ pub fn run(cli: Cli) -> ExitCode {
         | Command::Consumers(_)
         | Command::Reach(_) => agent(sources, console),
     }
+}
+
+fn pause(socket: &Path, args: PauseArgs, console: &mut Console<'_>) -> ExitCode {
+    let PauseArgs { whom, length, reason, output } = args;
+    let order = PauseOrder { seconds: length.map(|length| length.as_secs()), reason };
+    block_on(client::pause(socket, whom.volume.as_deref(), &order, output.into(), console))
 }
 
 fn remount(socket: &Path, args: &RemountArgs, console: &mut Console<'_>) -> ExitCode {

@@ -245,15 +245,30 @@ impl Engine {
     /// Takes a look at all namespaces.
     pub(super) fn take_consumers(&mut self, consumers: &Consumers) {
         self.dead_changed = true;
+        let found: Vec<Found> = consumers.found.iter().map(|found| self.without_named(found)).collect();
         for (id, volume) in &mut self.volumes {
             let mut concerns = false;
-            for found in &consumers.found {
+            for found in &found {
                 concerns |= volume.take_found(found, consumers.at);
             }
             if concerns {
                 self.touched.insert(id.clone());
             }
         }
+    }
+
+    /// Without the mounts that are volumes of their own because somebody named them: each has its own verdict.
+    fn without_named(&self, found: &Found) -> Found {
+        let mut found = found.clone();
+        let others =
+            self.volumes.values().filter(|volume| volume.spec.is_some() && volume.id != found.volume);
+        for other in others {
+            if other.shown.as_ref().is_some_and(|shown| found.ids.contains(&shown.mount_id)) {
+                found.mounts = found.mounts.saturating_sub(1);
+                found.shown.retain(|mount| mount.mountpoint != other.mountpoint);
+            }
+        }
+        found
     }
 
     /// Says what is to be asked about, if that changed.

@@ -322,8 +322,8 @@ impl Volume {
 fn lack(spec: &VolumeSpec) -> Lack {
     match &spec.repair.method {
         Method::Command(_) => Lack::Command,
-        Method::Mount if spec.source.is_none() => Lack::Source,
-        Method::Mount | Method::Fstab => Lack::FsType,
         Method::Systemd(_) => Lack::Unit,
+        Method::Mount | Method::Fstab if spec.source.is_none() => Lack::Source,
+        Method::Mount | Method::Fstab => Lack::FsType,
     }
 }

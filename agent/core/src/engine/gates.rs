@@ -35,12 +35,12 @@ impl Volume {
         let (rung, reason) = self.rung()?;
         let since = self.wrong_since(reason)?;
         let held = |hold, until, text| Some(HeldUp { hold, since: now, until: Some(until), text });
-        if let Some(until) = self.others_until.filter(|until| *until > now) {
+        if let Some(until) = self.others.first_until.filter(|until| *until > now) {
             let text = "somebody else has changed what is mounted there and goes first";
             return held(Hold::Change, until, String::from(text));
         }
         let own = since + rung.patience_with(self.watch.deadline);
-        if let Some(healer) = self.healer {
+        if let Some(healer) = self.others.healer {
             let until = since + healer.patience();
             if until > now && until > own {
                 return held(Hold::Healer, until, format!("left to {} first", healer.name()));

@@ -33,6 +33,19 @@ impl Top {
     }
 }
 
+/// What others do at the place of a volume.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Others {
+    /// Who else heals it.
+    pub(super) healer: Option<Healer>,
+    /// What the last table showed topmost at its place; `None` before the first.
+    pub(super) top: Option<Option<Top>>,
+    /// A plan of the agent's own may be what changes its place, until then.
+    pub(super) own_until: Option<Monotonic>,
+    /// Somebody else changed its place, and goes first until then.
+    pub(super) first_until: Option<Monotonic>,
+}
+
 impl Volume {
     /// Who else heals it, by its place and by what is mounted there or should be.
     pub(super) fn other_healer(&self, mount: Option<&Mount>) -> Option<Healer> {
@@ -49,7 +62,7 @@ impl Volume {
     /// Takes what is topmost at its place now. Says whether that is another mount than before, or none where there was one.
     fn take_top(&mut self, table: &MountTable) -> bool {
         let top = table.top_at(&self.mountpoint).map(Top::of);
-        let Some(before) = self.top.replace(top) else { return false };
+        let Some(before) = self.others.top.replace(top) else { return false };
         match (before, top) {
             (None, None) => false,
             (Some(before), Some(top)) => !before.is(&top),
@@ -81,7 +94,7 @@ impl Engine {
                 continue;
             }
             let place = volume.mountpoint.clone();
-            let top = volume.top.flatten();
+            let top = volume.others.top.flatten();
             let did = if top.is_some() { "mounted at" } else { "unmounted" };
             let message = match volume.plan.and_then(|id| self.running.get_mut(&id)) {
                 Some(running) => {
@@ -94,10 +107,10 @@ impl Engine {
                     }
                     format!("somebody else {did} {place}: plan {} is stopped", running.plan.id)
                 }
-                None if volume.own_until.is_some_and(|until| until > now) => continue,
+                None if volume.others.own_until.is_some_and(|until| until > now) => continue,
                 None => format!("somebody else {did} {place}: it is looked at anew before anything is done"),
             };
-            volume.others_until = Some(now + first_wait);
+            volume.others.first_until = Some(now + first_wait);
             // It was asked and answered about another mount.
             volume.asking.forget();
             outputs.push(Output::Transition(volume.tell(message, now)));

@@ -81,8 +81,9 @@ impl Volume {
         let Some((rung, reason)) = self.rung() else { return Repairs::No };
         let Some(since) = self.wrong_since(reason) else { return Repairs::No };
         let own = since + rung.patience_with(self.watch.deadline);
-        let healers = self.healer.map(|healer| since + healer.patience());
-        let patience = [Some(own), healers, self.others_until].into_iter().flatten().max().unwrap_or(own);
+        let healers = self.others.healer.map(|healer| since + healer.patience());
+        let patience =
+            [Some(own), healers, self.others.first_until].into_iter().flatten().max().unwrap_or(own);
         if patience > now {
             return Repairs::At(patience);
         }
@@ -245,12 +246,12 @@ impl Volume {
     fn end_plan(&mut self, report: &PlanReport, running: &Running, now: Monotonic) -> Option<Event> {
         let plan = &running.plan;
         self.plan = None;
+        self.ordered = false;
         // Whatever comes next goes another way, until something has helped. A plan that failed before it came to the
         // restart has not tried it.
         let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
         let has_restarted = plan.actions.iter().take(report.steps.len()).any(restarts);
         self.unit_was_tried = !report.outcome.is_success() && (self.unit_was_tried || has_restarted);
-        self.ordered = false;
         self.consumers_followed(plan, report, now);
         self.last_repair = Some((now, report.clone()));
         self.probes.want(now);
@@ -384,7 +385,7 @@ impl Engine {
         self.settling_due = true;
         let Some(settled) = running.settles.clone() else {
             if let Some(volume) = self.volumes.get_mut(&id).filter(|_| running.shows) {
-                volume.own_until = Some(now + OWN_CHANGE);
+                volume.others.own_until = Some(now + OWN_CHANGE);
             }
             self.repair_finished(report, &running, now, outputs);
             if let Some(by) = running.by {
@@ -400,7 +401,7 @@ impl Engine {
         };
         if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.plan == Some(report.id)) {
             volume.plan = None;
-            volume.own_until = Some(now + OWN_CHANGE);
+            volume.others.own_until = Some(now + OWN_CHANGE);
             volume.probes.want(now);
             self.touched.insert(id);
         }
@@ -425,7 +426,7 @@ impl Engine {
             volume.budget_for(plan.reason.unwrap_or(Reason::Missing)).end(now, &report.outcome, &pace);
         }
         if report.outcome == Outcome::Refused(Refusal::TableChanged) {
-            volume.others_until = Some(now + thresholds.others_first);
+            volume.others.first_until = Some(now + thresholds.others_first);
         }
         if let Some(event) = volume.end_plan(report, running, now) {
             let message = format!("plan {} ended: {}", report.id, outcome_text(&report.outcome));

@@ -9,7 +9,7 @@ use crate::engine::Transition;
 use crate::engine::census::Blocked;
 use crate::engine::consumers::Held;
 use crate::engine::memory::Mark;
-use crate::engine::others::Top;
+use crate::engine::others::Others;
 use crate::engine::pace::{ProbeClock, Rhythm};
 use crate::engine::probing::Behind;
 use crate::errno::Errno;
@@ -25,7 +25,6 @@ use crate::remediation::Plan;
 use crate::remediation::asking::Asking;
 use crate::remediation::budget::Budget;
 use crate::remediation::consumers::Holding;
-use crate::remediation::healers::Healer;
 use crate::status::HeldUp;
 use crate::time::Monotonic;
 use crate::topology::Mount;
@@ -170,14 +169,8 @@ pub(super) struct Volume {
     pub(super) asking: Asking,
     /// What keeps a repair that is due from beginning.
     pub(super) held_up: Option<HeldUp>,
-    /// Who else heals it.
-    pub(super) healer: Option<Healer>,
-    /// What the last table showed topmost at its place; `None` before the first.
-    pub(super) top: Option<Option<Top>>,
-    /// A plan of the agent's own may be what changes its place, until then.
-    pub(super) own_until: Option<Monotonic>,
-    /// Somebody else changed its place, and goes first until then.
-    pub(super) others_until: Option<Monotonic>,
+    /// What others do at its place.
+    pub(super) others: Others,
     /// When the engine looks at it next without being asked.
     pub(super) wake: Option<Monotonic>,
     /// What an earlier run knew of the mount, until the table shows whether it is still that one.
@@ -186,6 +179,19 @@ pub(super) struct Volume {
     pub(super) errors_until: Option<Monotonic>,
     /// What the store was told last.
     pub(super) stored: Option<Mark>,
+}
+
+/// Before the first look.
+fn unseen(now: Monotonic) -> Condition {
+    Condition {
+        state: HealthState::Unknown,
+        reason: None,
+        since: now,
+        since_wall: None,
+        is_recalled: false,
+        message: String::from("not looked at yet"),
+        advice: Default::default(),
+    }
 }
 
 impl Volume {
@@ -220,15 +226,7 @@ impl Volume {
             evidence: Evidence::default(),
             judgement: Judgement::UNKNOWN,
             is_sick_by_place: false,
-            condition: Condition {
-                state: HealthState::Unknown,
-                reason: None,
-                since: now,
-                since_wall: None,
-                is_recalled: false,
-                message: String::from("not looked at yet"),
-                advice: Default::default(),
-            },
+            condition: unseen(now),
             falls: Vec::new(),
             settle_from: now,
             sick_since: now,
@@ -252,10 +250,7 @@ impl Volume {
             last_repair: None,
             asking: Asking::default(),
             held_up: None,
-            healer: None,
-            top: None,
-            own_until: None,
-            others_until: None,
+            others: Others::default(),
             wake: None,
             recalled_mount: None,
             errors_until: None,
@@ -309,7 +304,7 @@ impl Volume {
         self.is_absent = false;
         let mut seen = Seen { changed: was != (self.presence, self.depth), transition: None };
         self.automount = sighting.automount;
-        self.healer = self.other_healer(sighting.mount);
+        self.others.healer = self.other_healer(sighting.mount);
         if self.further != sighting.further {
             self.further.clone_from(&sighting.further);
             seen.changed = true;

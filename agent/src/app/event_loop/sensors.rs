@@ -2,22 +2,25 @@
 
 use agent_core::engine::Input;
 use agent_core::observation::Source;
+use agent_core::topology::MountTable;
 
 use super::EventLoop;
 use crate::sensor::{SensorEvent, SourceName};
 use crate::sys::clock;
 
 impl EventLoop {
+    fn take_table(&mut self, table: MountTable) {
+        let used = clock::thread_processor_time();
+        self.table_seen = true;
+        self.take_shows();
+        self.sources.table(table.clone());
+        self.feed(Input::MountTable(table));
+        self.sources.spent(clock::thread_processor_time().saturating_sub(used));
+    }
+
     pub(super) fn take_sensor(&mut self, event: SensorEvent) {
         match event {
-            SensorEvent::Table(table) => {
-                let used = clock::thread_processor_time();
-                self.table_seen = true;
-                self.take_shows();
-                self.sources.table(table.clone());
-                self.feed(Input::MountTable(table));
-                self.sources.spent(clock::thread_processor_time().saturating_sub(used));
-            }
+            SensorEvent::Table(table) => self.take_table(table),
             SensorEvent::Scan(stats) => {
                 // A line that stays bad is one bad line, however often it is read.
                 self.facts.bad_lines += stats.bad_lines.saturating_sub(self.facts.scan.bad_lines);

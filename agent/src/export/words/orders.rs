@@ -42,8 +42,8 @@ const fn lacking(lack: Lack) -> &'static str {
     match lack {
         Lack::Source => "what is to be mounted; give it a `source`",
         Lack::FsType => "of which type it is; give it an `fstype`",
-        Lack::Command => "what repairs it; give its `[volume.repair]` a `command`",
         Lack::Unit => "which unit mounts it; give its `[volume.repair]` a `unit`",
+        Lack::Command => "what repairs it; give its `[volume.repair]` a `command`",
     }
 }
 
@@ -110,9 +110,11 @@ pub(crate) fn touches(action: &Action, plan: &Plan) -> String {
             hide(&escape(source))
         ),
         Action::Stage { method: Method::Fstab, .. } => format!(
-            "mounts what /etc/fstab says of {mountpoint} at the private place {stage} and asks what is behind it; {mountpoint} stays as it is"
+            "makes a new mount at the private place {stage} of what /etc/fstab says of {mountpoint}, which stays as it is"
         ),
-        Action::Stage { method: Method::Systemd(unit), .. } => format!("whatever a restart of {unit} does"),
+        Action::Stage { method: Method::Systemd(unit), .. } => {
+            format!("whatever {unit} does, at the private place {stage}; {mountpoint} stays as it is")
+        }
         Action::Stage { method: Method::Command(argv), .. } => format!(
             "whatever {} does, which is told to mount at the private place {stage}; {mountpoint} stays as it is",
             program_name(argv)
@@ -136,14 +138,13 @@ pub(crate) fn touches(action: &Action, plan: &Plan) -> String {
              files stay on the old one",
             reach_words(*reach)
         ),
-        Action::RunInPlace { argv, .. } => format!("whatever {} does at {mountpoint}", program_name(argv)),
-        Action::AbortConnection { .. } => format!(
-            "ends the FUSE connection of {old} if requests wait in it: whoever waits there gets an error, and nothing \
-             comes through it any more"
-        ),
-        Action::RestartUnit { unit, .. } => {
-            format!("whatever a restart of {unit} does; {mountpoint} is empty until it has mounted again")
+        Action::AbortConnection { .. } => {
+            format!("ends the FUSE connection behind {mountpoint}: whoever waits in it gets an error")
         }
+        Action::RestartUnit { unit, .. } => {
+            format!("stops and starts {unit} and all that it runs; {mountpoint} is empty meanwhile")
+        }
+        Action::RunInPlace { argv, .. } => format!("whatever {} does at {mountpoint}", program_name(argv)),
         Action::Verify { .. } => format!("reads {mountpoint}; changes nothing"),
         Action::DetachTop => format!("takes {old} away from {mountpoint}, beneath which the new mount is"),
         Action::Unstage => {
@@ -206,10 +207,10 @@ mod tests {
             *source = b"https://ann:hunter2@dav/".to_vec();
         }
         plan.actions.extend([Action::UnmountOld, Action::DetachTop]);
-        plan.actions.push(Action::RunInPlace {
-            argv: vec!["/sbin/fix".into(), "hunter2".into()],
-            environment_file: None,
-        });
+        let argv = vec!["/sbin/fix".into(), "hunter2".into()];
+        plan.actions.push(Action::RunInPlace { argv, environment_file: None });
+        plan.actions.push(Action::AbortConnection { daemon: Some(7), is_proven: true });
+        plan.actions.push(Action::RestartUnit { unit: "models.service".into(), daemon: None });
         for action in &plan.actions {
             let text = touches(action, &plan);
             assert!(text.contains("/mnt/models") || text.contains("/run/mountie/stage/7"), "{text}");

@@ -73,6 +73,24 @@ fn followed(plan: &Plan, outcome: Outcome) -> Input {
 }
 
 #[test]
+fn a_bind_that_is_a_volume_of_its_own_is_nobodys_consumer() {
+    let mut other = sshfs(Mode::Observe, Reach::Unowned);
+    (other.id, other.mountpoint) = (VolumeId::new("b"), "/mnt/b".into());
+    let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned), other]);
+    fall(&mut world);
+    heal(&mut world, 20);
+    // What is mounted at the other volume is one of two mounts of what was replaced.
+    for mount in world.mounts.iter_mut().filter(|mount| mount.mountpoint == "/mnt/b".into()) {
+        mount.id = MountId(501);
+    }
+    world.table();
+    found(&mut world, 10, 2, 0);
+    assert_eq!(world.status("a").stale_mounts, 1);
+    found(&mut world, 10, 1, 0);
+    assert_eq!(world.status("a").stale_mounts, 1, "500 is somebody else's");
+}
+
+#[test]
 fn nobody_is_looked_for_while_nothing_is_wrong() {
     let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned)]);
     world.replace("/mnt/a", 20);

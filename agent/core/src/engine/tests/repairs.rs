@@ -79,6 +79,7 @@ fn a_plan_may_end_before_the_table_shows_it() {
 fn a_device_that_was_mounted_afresh_is_not_missing_in_between() {
     for (sees_none, sees_new) in [(false, false), (true, false), (true, true)] {
         let mut world = repairing();
+        world.feed(Input::PlanShows(PlanId(100)));
         world.log.clear();
         world.answer("a", Answer::Now(good()));
         let mut mount = world.mounts.last().unwrap().clone();
