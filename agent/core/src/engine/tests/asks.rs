@@ -9,6 +9,8 @@ use super::world::{Answer, World, fails, good, millis, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::id::{QuestionId, VolumeId};
 use crate::observation::Op;
+use crate::order::Order;
+use crate::pause::Scope;
 use crate::remediation::Outcome;
 use crate::remediation::asking::{Answer as Said, AnswerReport, NoAnswer, Question};
 use crate::status::Hold;
@@ -195,4 +197,27 @@ fn an_answer_for_a_volume_that_is_well_again_does_nothing() {
     world.run(seconds(20));
     assert_eq!(world.state("a").0, Healthy);
     assert!(world.running().is_empty());
+}
+
+#[test]
+fn while_a_volume_is_paused_nobody_is_asked_about_it() {
+    let mut world = World::healthy(vec![asked_about("a", Mode::Act)]);
+    world.hooks.insert("a".into(), wait(60));
+    let scope = Scope::Volume(VolumeId::new("a"));
+    world.order(Order::Pause { scope: scope.clone(), until: None, reason: None }).unwrap();
+    fall(&mut world);
+    world.run(seconds(600));
+    assert_eq!((world.state("a").0, questions(&world).len()), (Degraded, 0));
+    world.order(Order::Resume(scope.clone())).unwrap();
+    world.run(seconds(1));
+    assert_eq!(questions(&world).len(), 1);
+    assert!(world.status("a").held_up.is_some_and(|held| held.hold == Hold::Hook));
+    // What it waits for then is the end of the pause.
+    world.order(Order::Pause { scope: scope.clone(), until: None, reason: None }).unwrap();
+    world.run(seconds(600));
+    assert_eq!((world.status("a").held_up, questions(&world).len()), (None, 1));
+    world.hooks.insert("a".into(), Some(Said::Remount));
+    world.order(Order::Resume(scope)).unwrap();
+    world.run(seconds(1));
+    assert_eq!((world.state("a").0, questions(&world).len()), (Recovering, 2));
 }
