@@ -245,7 +245,8 @@ impl Engine {
     /// Takes a look at all namespaces.
     pub(super) fn take_consumers(&mut self, consumers: &Consumers) {
         self.dead_changed = true;
-        let found: Vec<Found> = consumers.found.iter().map(|found| self.without_named(found)).collect();
+        let found: Vec<Found> =
+            consumers.found.iter().map(|found| self.without_covered(self.without_named(found))).collect();
         for (id, volume) in &mut self.volumes {
             let mut concerns = false;
             for found in &found {
@@ -266,6 +267,25 @@ impl Engine {
             if other.shown.as_ref().is_some_and(|shown| found.ids.contains(&shown.mount_id)) {
                 found.mounts = found.mounts.saturating_sub(1);
                 found.shown.retain(|mount| mount.mountpoint != other.mountpoint);
+            }
+        }
+        found
+    }
+
+    /// Without what lies covered at the volume's own place since somebody mounted over it: nobody comes there by the
+    /// path, no plan takes it away, and the depth of the stack tells it.
+    fn without_covered(&self, mut found: Found) -> Found {
+        let place = self.volumes.get(&found.volume).map(|volume| &volume.mountpoint);
+        let Some((table, place)) = self.table.as_ref().zip(place) else { return found };
+        let top = table.top_at(place).map(|mount| mount.id);
+        let is_covered = |mount: &&Mount| {
+            Some(mount.id) != top && mount.superblock == found.superblock && found.ids.contains(&mount.id)
+        };
+        let covered = table.stack_at(place).into_iter().filter(is_covered).count();
+        found.mounts = found.mounts.saturating_sub(covered as u64);
+        for _ in 0..covered {
+            if let Some(at) = found.shown.iter().position(|mount| mount.mountpoint == *place) {
+                found.shown.remove(at);
             }
         }
         found

@@ -91,6 +91,25 @@ fn a_bind_that_is_a_volume_of_its_own_is_nobodys_consumer() {
 }
 
 #[test]
+fn what_lies_covered_at_the_volumes_own_place_is_nobodys_consumer() {
+    let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned)]);
+    fall(&mut world);
+    // Somebody mounts over the dead mount, which stays below.
+    let place = world.mounts.iter_mut().find(|mount| mount.mountpoint == "/mnt/a".into()).unwrap();
+    place.id = MountId(500);
+    let mut over = place.clone();
+    (over.id, over.superblock, over.parent) = (MountId(77), device(20), MountId(500));
+    world.mounts.push(over);
+    world.answer("a", Answer::Now(good()));
+    world.table();
+    world.run(millis(100));
+    found(&mut world, 10, 2, 0);
+    assert_eq!(world.status("a").stale_mounts, 1, "501 is a container's");
+    found(&mut world, 10, 1, 0);
+    assert_eq!(world.status("a").stale_mounts, 0);
+}
+
+#[test]
 fn nobody_is_looked_for_while_nothing_is_wrong() {
     let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned)]);
     world.replace("/mnt/a", 20);
