@@ -56,6 +56,8 @@ use wire::{Known, Request, Step, WireAction};
 const UNDO_LIMIT: Duration = Duration::from_secs(10);
 /// How long the last helper of a volume may take to be gone: it has ended, or was killed.
 const LINGER: Duration = Duration::from_secs(2);
+/// Looking through all mount tables of a node, which reads procfs alone.
+const FIND_LIMIT: Duration = Duration::from_secs(10);
 /// EAGAIN: no child could be started.
 const NO_CHILD: Errno = Errno(11);
 
@@ -107,6 +109,8 @@ impl Executor {
     pub async fn execute_under(&self, plan: Plan, control: Control) -> PlanReport {
         let mut course = Course::begin();
         let mut is_aside = true;
+        let limits = Limits { wait: plan.timeout, act: FIND_LIMIT };
+        course.consumers = self.find_consumers(&plan, limits).await;
         for action in &plan.actions {
             let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
             let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
@@ -294,6 +298,8 @@ struct Course {
     gap: Option<Duration>,
     gone_at: Option<Monotonic>,
     known: Known,
+    /// Other mounts of the old superblock, when the plan began.
+    consumers: BTreeSet<u32>,
     /// Mounts that consumers lost, by their ids.
     left_behind: BTreeSet<u32>,
 }
@@ -307,6 +313,7 @@ impl Course {
             gap: None,
             gone_at: None,
             known: Known::default(),
+            consumers: BTreeSet::new(),
             left_behind: BTreeSet::new(),
         }
     }
@@ -338,6 +345,7 @@ impl Course {
             gap: self.gap,
             took,
             left_behind: self.left_behind.into_iter().map(MountId).collect(),
+            consumers: self.consumers.into_iter().map(MountId).collect(),
         }
     }
 }

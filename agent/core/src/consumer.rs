@@ -22,6 +22,21 @@ pub struct Dead {
     /// Mounts of it that are known by their ids, also those that are in no table any more: whoever opened a file
     /// through one of them still holds it.
     pub ids: BTreeSet<MountId>,
+    /// Those of them that were taken out of every table. One of these numbers in a table is another mount's.
+    pub gone: BTreeSet<MountId>,
+    /// The volume shows it still, so that nothing else can have its number. Without that a mount of this number counts
+    /// only beside one that is known by its id: that one has kept the number from being used again.
+    ///
+    /// kernel: `get_anon_bdev`, fs/super.c, since 2.6.26: the lowest number that is free.
+    pub is_shown: bool,
+}
+
+impl Dead {
+    /// The mounts of it that may be in a table.
+    #[must_use]
+    pub fn mounts(&self) -> BTreeSet<MountId> {
+        self.ids.difference(&self.gone).copied().collect()
+    }
 }
 
 /// A look at all namespaces and all open files.

@@ -3,6 +3,7 @@
 //! Nothing in it makes a volume healthy: what was in order before the restart is looked at like a new one. What was
 //! sick stays so until a look decides. What is about one mount counts only for that very mount.
 
+use alloc::collections::BTreeSet;
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct LeftMemory {
     pub superblock: SuperblockId,
     /// What its mounts look like; `None`: guards that stand for it.
     pub holding: Option<Holding>,
+    /// The mounts that were known, by their ids.
+    pub ids: BTreeSet<MountId>,
 }
 
 /// A mount as the table showed it.

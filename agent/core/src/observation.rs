@@ -306,6 +306,8 @@ pub struct PlanReport {
     pub took: Duration,
     /// Mounts of the old superblock that it took out of the tables, by their ids: files may be open on them.
     pub left_behind: BTreeSet<MountId>,
+    /// Other mounts of the old superblock that there were when it began, by their ids.
+    pub consumers: BTreeSet<MountId>,
 }
 
 /// What came of trying a server.

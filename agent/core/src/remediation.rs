@@ -1,10 +1,11 @@
 //! Repair as data. The core plans, one executor acts, the journal is written in between.
 
+use alloc::collections::BTreeSet;
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
 use crate::errno::Errno;
-use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::id::{MountId, PlanId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
 use crate::verdict::Reason;
@@ -121,6 +122,9 @@ pub enum Action {
     SwapConsumers {
         /// What mounts of the old superblock look like; without it only guards are replaced.
         holding: Option<Holding>,
+        /// Which mounts these are, by their ids. `None`: those that there are when the plan begins, as long as the
+        /// volume itself shows the old superblock.
+        ids: Option<BTreeSet<MountId>>,
         /// Which of them may be touched.
         reach: Reach,
     },

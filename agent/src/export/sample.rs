@@ -288,6 +288,7 @@ fn failed_repair() -> PlanReport {
         gap: None,
         took: Duration::from_millis(41),
         left_behind: BTreeSet::new(),
+        consumers: BTreeSet::new(),
     }
 }
 

@@ -427,6 +427,8 @@ fn consumers_lines(input: &[u8]) {
             superblock: SuperblockId { major: 0, minor: 46 },
             holding: None,
             ids: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            is_shown: false,
         };
         for found in answer.found {
             assert_eq!(found.of(&dead).superblock, dead.superblock);

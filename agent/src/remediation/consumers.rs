@@ -5,9 +5,11 @@
 //! trees are cloned where the new file system is mounted, with each one's own root and with exactly the options of the
 //! mount that it replaces, before anybody sees them. Then the process enters the namespace and moves them in.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use agent_core::id::MountId;
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::{Bind, Holding, Kind, Left, Survey, Wanted, is_guard, survey};
 use agent_core::remediation::{Outcome, Refusal};
@@ -35,6 +37,7 @@ const NAMESPACES: usize = 1024;
 pub(super) struct Order {
     holding: Option<Holding>,
     reach: Reach,
+    ids: Option<BTreeSet<MountId>>,
     namespace: Option<WireNamespace>,
     /// Places of the plan itself, where its own namespace is looked at.
     own: Vec<BytePath>,
@@ -44,7 +47,8 @@ pub(super) struct Order {
 
 impl Order {
     pub(super) fn new(scene: &Scene, wanted: WireWanted) -> Result<Self, Stop> {
-        let WireWanted { holding, all, namespace } = wanted;
+        let WireWanted { holding, all, ids, namespace } = wanted;
+        let ids = ids.map(|ids| ids.into_iter().map(MountId).collect());
         // A device's new superblock has the number of the old one. Where that is shown, nobody has the old one.
         let top = scene.stack(&scene.mountpoint)?.pop().map(|top| top.superblock);
         let is_used_again = scene.number_proves_nothing && top.is_some() && top == scene.old;
@@ -59,46 +63,61 @@ impl Order {
             Some(_) => Vec::new(),
         };
         let reach = if all { Reach::All } else { Reach::Unowned };
-        Ok(Self { holding, reach, namespace, own, is_undo })
+        Ok(Self { holding, reach, ids, namespace, own, is_undo })
     }
 
     fn wanted<'a>(&'a self, scene: &'a Scene) -> Wanted<'a> {
         Wanted {
             volume: &scene.volume,
             old: scene.old.zip(self.holding.as_ref()),
+            ids: self.ids.as_ref(),
             reach: self.reach,
             own: &self.own,
         }
     }
 }
 
-/// Which other namespaces have something that concerns the plan. Reads procfs alone.
+/// The same, if the volume shows the old superblock, so that nothing else can have its number.
+pub(super) fn find_shown(scene: &Scene, order: &Order) -> Result<Step, Stop> {
+    let shown = scene.stack(&scene.mountpoint)?.pop().map(|top| top.superblock);
+    if scene.old.is_some() && shown == scene.old {
+        find(scene, order)
+    } else {
+        Ok(Step::new(Outcome::AlreadySo, "the old one is not mounted there"))
+    }
+}
+
+/// Which other namespaces have something that concerns the plan, and which mounts that is, also on the host. Reads procfs
+/// alone.
 pub(super) fn find(scene: &Scene, order: &Order) -> Result<Step, Stop> {
     say("look through the mount namespaces");
     let own = scene.proc.namespace_of("self").map_err(|errno| Stop::call("read the own namespace", errno))?;
+    let here = order.wanted(scene);
     // The plan's own places are its own here alone: others may have the old one at the same path.
-    let wanted = Wanted { own: &[], ..order.wanted(scene) };
-    let mut found = Vec::new();
-    for namespace in scene.proc.namespaces().into_iter().filter(|namespace| namespace.number != own) {
+    let elsewhere = Wanted { own: &[], ..here.clone() };
+    let mut step = Step::new(Outcome::AlreadySo, "");
+    for namespace in scene.proc.namespaces() {
         // A process that has ended meanwhile takes its namespace with it, or another one stands for it next time.
         let Ok(text) = scene.proc.text_of_table(namespace.process) else { continue };
-        if text.split(|byte| *byte == b'\n').any(|line| concerns(&wanted, line)) {
-            found.push(WireNamespace::from(namespace));
+        let wanted = if namespace.number == own { &here } else { &elsewhere };
+        let mut found =
+            text.split(|byte| *byte == b'\n').filter_map(|line| concerns(wanted, line)).peekable();
+        if found.peek().is_some() && namespace.number != own {
+            step.namespaces.push(WireNamespace::from(namespace));
         }
+        step.found.extend(found.map(|id| id.0));
     }
-    let text = format!("{} other mount namespaces have something of it", found.len());
-    found.truncate(NAMESPACES);
-    let mut step = Step::new(Outcome::AlreadySo, text);
-    step.namespaces = found;
+    step.text = format!("{} other mount namespaces have something of it", step.namespaces.len());
+    step.namespaces.truncate(NAMESPACES);
     Ok(step)
 }
 
 /// Most lines of most tables concern nobody: those are not read to their end.
-fn concerns(wanted: &Wanted<'_>, line: &[u8]) -> bool {
-    let may_concern = parse_place(line).is_ok_and(|place| {
-        wanted.old.is_some_and(|(old, _)| old == place.superblock) || place.superblock.major == 0
-    });
-    may_concern && parse_line(line).is_ok_and(|mount| wanted.kind(&mount).is_some())
+fn concerns(wanted: &Wanted<'_>, line: &[u8]) -> Option<MountId> {
+    let place = parse_place(line).ok()?;
+    let is_old = wanted.old.is_some_and(|(old, _)| old == place.superblock);
+    let mount = (is_old || place.superblock.major == 0).then(|| parse_line(line).ok())??;
+    wanted.kind(&mount).map(|_| mount.id)
 }
 
 /// The namespace that is worked in, and the way back to where the new file system is mounted.

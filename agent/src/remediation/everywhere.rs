@@ -1,11 +1,12 @@
 //! Carries out the consumers' part of a plan: in every mount namespace that it concerns, with one child for each, so
 //! that one that hangs keeps no other from its share.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 
-use super::wire::{Step, WireAction, WireNamespace, WireWanted};
+use super::wire::{Known, Step, WireAction, WireNamespace, WireWanted};
 use super::{Course, Executor, Limits, line, name};
 use crate::sys::clock;
 
@@ -29,8 +30,11 @@ impl Work {
                 is_host_first: false,
                 goes_on: false,
             }),
-            Action::SwapConsumers { holding, reach } => Some(Self {
-                wanted: WireWanted::new(holding.as_ref(), *reach),
+            Action::SwapConsumers { holding, ids, reach } => Some(Self {
+                wanted: WireWanted {
+                    ids: ids.as_ref().map(|ids| ids.iter().map(|id| id.0).collect()),
+                    ..WireWanted::new(holding.as_ref(), *reach)
+                },
                 act: WireAction::SwapConsumers,
                 is_host_first: true,
                 goes_on: true,
@@ -56,6 +60,24 @@ impl Work {
 }
 
 impl Executor {
+    /// The mounts that are to follow, as long as the old one is mounted where the plan begins: later its number may be
+    /// another one's.
+    pub(super) async fn find_consumers(&self, plan: &Plan, limits: Limits) -> BTreeSet<u32> {
+        let is_about = |action: &Action| match action {
+            Action::SwapConsumers { holding: Some(holding), ids: None, reach } => {
+                Some((holding.clone(), *reach))
+            }
+            _ => None,
+        };
+        // All of these are taken away before the new one comes.
+        if plan.actions.iter().any(|action| matches!(action, Action::CoverConsumers { .. })) {
+            return BTreeSet::new();
+        }
+        let Some((holding, reach)) = plan.actions.iter().find_map(is_about) else { return BTreeSet::new() };
+        let wanted = WireWanted::new(Some(&holding), reach);
+        self.ask(plan, WireAction::FindShown(wanted), limits, Known::default()).await.found
+    }
+
     /// Carries out an action that is about consumers; `None` for any other.
     pub(super) async fn everywhere(
         &self,
@@ -64,7 +86,10 @@ impl Executor {
         limits: Limits,
         course: &mut Course,
     ) -> Option<(Step, Duration)> {
-        let work = Work::of(action)?;
+        let mut work = Work::of(action)?;
+        if matches!(action, Action::SwapConsumers { holding: Some(_), .. }) && work.wanted.ids.is_none() {
+            work.wanted.ids = Some(course.consumers.clone());
+        }
         let begun = clock::now();
         let left = || limits.wait.saturating_sub(clock::now().since(begun));
         let one = || Limits { wait: left(), act: limits.act.min(left()) };
@@ -158,7 +183,7 @@ mod tests {
             source: Vec::new(),
         };
         let reach = Reach::Unowned;
-        let swap = Work::of(&Action::SwapConsumers { holding: None, reach }).unwrap();
+        let swap = Work::of(&Action::SwapConsumers { holding: None, ids: None, reach }).unwrap();
         assert!(swap.places(found()).first().unwrap().is_none());
         let cover = Work::of(&Action::CoverConsumers { holding, reach }).unwrap();
         assert!(cover.places(found()).last().unwrap().is_none());

@@ -3,6 +3,7 @@
 //! Paths are arrays of bytes, so that none is lost. The shapes live between two copies of one binary and need no
 //! version.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent_core::errno::Errno;
@@ -88,6 +89,8 @@ pub(super) enum WireAction {
     Unstage,
     /// Which other mount namespaces have something of what is wanted.
     FindConsumers(WireWanted),
+    /// The same, if the mount point shows the old superblock.
+    FindShown(WireWanted),
     CoverConsumers(WireWanted),
     SwapConsumers(WireWanted),
 }
@@ -98,6 +101,8 @@ pub(super) struct WireWanted {
     pub(super) holding: Option<WireHolding>,
     /// Also what is the kubelet's.
     pub(super) all: bool,
+    /// The only mounts that can be of it; `None`: its number alone tells.
+    pub(super) ids: Option<BTreeSet<u32>>,
     /// In which namespace; `None`: where the plan acts.
     pub(super) namespace: Option<WireNamespace>,
 }
@@ -119,7 +124,7 @@ pub(super) struct WireNamespace {
 
 impl WireWanted {
     pub(super) fn new(holding: Option<&Holding>, reach: Reach) -> Self {
-        Self { holding: holding.map(WireHolding::from), all: reach == Reach::All, namespace: None }
+        Self { holding: holding.map(WireHolding::from), all: reach == Reach::All, ids: None, namespace: None }
     }
 }
 
@@ -167,6 +172,8 @@ pub(crate) struct WireReport {
     #[serde(default)]
     namespaces: Vec<WireNamespace>,
     #[serde(default)]
+    found: BTreeSet<u32>,
+    #[serde(default)]
     detached: Vec<u32>,
 }
 
@@ -197,6 +204,8 @@ pub(crate) struct Step {
     pub(super) former: Option<Former>,
     /// Other mount namespaces that have something of what was looked for.
     pub(super) namespaces: Vec<WireNamespace>,
+    /// The mounts that were looked for, in all of them, by their ids.
+    pub(super) found: BTreeSet<u32>,
     /// Mounts that this step took out of the tables, by their ids.
     pub(super) detached: Vec<u32>,
 }
@@ -213,6 +222,7 @@ impl Step {
             number_proves_nothing: false,
             former: None,
             namespaces: Vec::new(),
+            found: BTreeSet::new(),
             detached: Vec::new(),
         }
     }
@@ -278,8 +288,9 @@ impl From<&Action> for WireAction {
             Action::CoverConsumers { holding, reach } => {
                 Self::CoverConsumers(WireWanted::new(Some(holding), *reach))
             }
-            Action::SwapConsumers { holding, reach } => {
-                Self::SwapConsumers(WireWanted::new(holding.as_ref(), *reach))
+            Action::SwapConsumers { holding, ids, reach } => {
+                let ids = ids.as_ref().map(|ids| ids.iter().map(|id| id.0).collect());
+                Self::SwapConsumers(WireWanted { ids, ..WireWanted::new(holding.as_ref(), *reach) })
             }
         }
     }
@@ -301,6 +312,7 @@ impl WireAction {
             | Self::DetachTop
             | Self::Unstage
             | Self::FindConsumers(_)
+            | Self::FindShown(_)
             | Self::CoverConsumers(_)
             | Self::SwapConsumers(_) => None,
         }
@@ -353,6 +365,7 @@ impl From<Step> for WireReport {
             number_proves_nothing: step.number_proves_nothing,
             former: step.former,
             namespaces: step.namespaces,
+            found: step.found,
             detached: step.detached,
         }
     }
@@ -375,6 +388,7 @@ impl From<WireReport> for Step {
             number_proves_nothing: report.number_proves_nothing,
             former: report.former,
             namespaces: report.namespaces,
+            found: report.found,
             detached: report.detached,
         }
     }

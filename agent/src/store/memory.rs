@@ -3,6 +3,7 @@
 //! A moment is written twice: on the wall clock, and on the kernel's clock of that boot. During the same boot the
 //! second is exact, whatever the wall clock does meanwhile; after it only the first means anything.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,6 +130,9 @@ struct FileLeft {
     device: (u32, u32),
     #[serde(default)]
     holding: Option<FileHolding>,
+    /// Ids of the mounts that were known.
+    #[serde(default)]
+    mounts: BTreeSet<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -275,7 +279,8 @@ impl From<&LeftMemory> for FileLeft {
             // A source with a secret in it is not recognised after a restart, and is not written.
             source: Bytes::from(&BytePath::new(shown(&holding.source))),
         });
-        Self { device: (left.superblock.major, left.superblock.minor), holding }
+        let mounts = left.ids.iter().map(|id| id.0).collect();
+        Self { device: (left.superblock.major, left.superblock.minor), holding, mounts }
     }
 }
 
@@ -294,7 +299,8 @@ impl From<FileLeft> for LeftMemory {
             fstype: holding.fstype,
             source: BytePath::from(holding.source).as_bytes().to_vec(),
         });
-        Self { superblock: SuperblockId { major, minor }, holding }
+        let ids = left.mounts.into_iter().map(MountId).collect();
+        Self { superblock: SuperblockId { major, minor }, holding, ids }
     }
 }
 

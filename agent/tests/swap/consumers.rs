@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_directory_that_is_gone_is_left_and_named", a_directory_that_is_gone_is_left),
     ("what_propagation_brought_is_not_doubled", what_propagation_brought_is_not_doubled),
     ("what_only_calls_itself_a_guard_gets_nothing", what_only_calls_itself_a_guard_gets_nothing),
+    ("what_has_the_number_of_the_old_one_by_now_stays", what_has_the_number_by_now_stays),
     ("a_copy_of_the_host_at_the_same_path_follows", a_copy_of_the_host_follows),
     ("what_the_kernel_locks_is_left_as_it_was_and_named", what_is_locked_is_left),
     ("binds_on_the_host_follow_and_strangers_stay", binds_on_the_host_follow),
@@ -38,7 +39,7 @@ fn holding(lab: &Lab) -> Holding {
 }
 
 fn follow(holding: Holding) -> Action {
-    Action::SwapConsumers { holding: Some(holding), reach: Reach::Unowned }
+    Action::SwapConsumers { holding: Some(holding), ids: None, reach: Reach::Unowned }
 }
 
 /// The usual plan with its consumers.
@@ -54,7 +55,7 @@ fn device_plan(lab: &Lab, device: &Device) -> Plan {
     actions.insert(0, Action::CoverConsumers { holding: holding.clone(), reach });
     actions.insert(6, follow(holding));
     let mut plan = lab.plan(actions);
-    plan.undo = vec![Action::SwapConsumers { holding: None, reach }, Action::Unstage];
+    plan.undo = vec![Action::SwapConsumers { holding: None, ids: None, reach }, Action::Unstage];
     plan.reason = Some(Reason::Readonly);
     plan
 }
@@ -162,7 +163,9 @@ fn consumers_alone_follow() {
     daemon.kill();
     run(&["umount", "--lazy", text(&lab.mountpoint)]);
     let _daemon = start_bindfs(&source, &lab.mountpoint);
-    let mut plan = lab.plan(vec![follow(holding), Action::Unstage]);
+    let ids = before.iter().flatten().map(|mount| mount.id).collect();
+    let follow = Action::SwapConsumers { holding: Some(holding), ids: Some(ids), reach: Reach::Unowned };
+    let mut plan = lab.plan(vec![follow, Action::Unstage]);
     plan.old = Some(old);
     plan.reason = Some(Reason::ConsumerStale);
     let report = lab.execute(plan.clone());
@@ -217,6 +220,29 @@ fn what_propagation_brought_is_not_doubled() {
     assert_eq!(stack, 1, "{report:#?}");
 }
 
+/// The number of a superblock is free when its last mount is gone, and the next one of any kind gets it: also one with the
+/// same type and source, which is another file system all the same.
+fn what_has_the_number_by_now_stays() {
+    let lab = Lab::new("container-number");
+    lab.mount_tmpfs("first");
+    let mut plan = plan(&lab, stage_tree(7), None);
+    let other = lab.directory("other");
+    let source = String::from_utf8(holding(&lab).source).unwrap();
+    run(&["umount", text(&lab.mountpoint)]);
+    run(&["mount", "-t", "tmpfs", &source, text(&other)]);
+    lab.mount_tmpfs("second");
+    let there = || {
+        let table = table();
+        table.top_at(&bytes(&other)).map(|mount| (mount.id, mount.superblock)).unwrap()
+    };
+    let before = there();
+    // As if the volume had been this one until the plan began, which it was not.
+    plan.old = Some(before.1);
+    let report = lab.execute(plan);
+    assert_eq!(there(), before, "{report:#?}");
+    run(&["umount", text(&other)]);
+}
+
 /// As a service has one that systemd gave mounts of its own: it has the volume nowhere but where the host has it.
 fn a_copy_of_the_host_follows() {
     let lab = Lab::new("container-copy");
@@ -242,7 +268,10 @@ fn what_is_locked_is_left() {
     for turn in 0..2 {
         let mut plan = match turn {
             0 => plan(&lab, stage_tree(7), None),
-            _ => lab.plan(vec![follow(old.clone())]),
+            _ => {
+                let (holding, ids) = (Some(old.clone()), Some([before[0].id].into()));
+                lab.plan(vec![Action::SwapConsumers { holding, ids, reach: Reach::Unowned }])
+            }
         };
         plan.old = Some(before[0].superblock);
         let report = lab.execute(plan);
@@ -286,6 +315,7 @@ fn binds_on_the_host_follow() {
     let at = |path: &Path| -> Vec<_> { table().stack_at(&bytes(path)).into_iter().cloned().collect() };
     let (old, before) = (at(&kubelets), at(&stranger));
     let (superblock, holding) = (lab.top().unwrap().superblock, holding(&lab));
+    let ids = Some([old[0].id].into());
     let report = lab.execute(plan(&lab, stage_tmpfs("second"), None));
     assert_eq!(report.outcome, Outcome::Refused(Refusal::ConsumersLeft), "{report:#?}");
     assert_eq!((at(&kubelets), at(&stranger)), (old, before));
@@ -293,7 +323,7 @@ fn binds_on_the_host_follow() {
     assert_eq!(std::fs::read_to_string(bind.join("file")).unwrap(), "second\n");
     assert_eq!(std::fs::read_to_string(&single).unwrap(), "second\n");
     // Said to be touched, what the kubelet made follows too.
-    let follow = Action::SwapConsumers { holding: Some(holding), reach: Reach::All };
+    let follow = Action::SwapConsumers { holding: Some(holding), ids, reach: Reach::All };
     let mut plan = lab.plan(vec![follow, Action::Unstage]);
     plan.old = Some(superblock);
     assert_eq!(lab.execute(plan).outcome, Outcome::Changed);

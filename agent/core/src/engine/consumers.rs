@@ -11,9 +11,8 @@ use crate::consumer::{Consumers, Dead, FileHolder, Found, StaleMount};
 use crate::engine::volume::{Shown, Volume};
 use crate::engine::{Engine, Output};
 use crate::id::{MountId, SuperblockId};
-use crate::memory::{LeftMemory, MountMemory};
+use crate::memory::LeftMemory;
 use crate::observation::PlanReport;
-use crate::remediation::consumers::Holding;
 use crate::remediation::{Action, Plan};
 use crate::time::Monotonic;
 use crate::topology::Mount;
@@ -74,10 +73,10 @@ impl Held {
         holders
     }
 
-    /// The first superblock that mounts still show, for a plan.
-    pub(super) fn stale(&self) -> Option<(SuperblockId, Option<Holding>)> {
+    /// The first superblock that mounts still show, and these mounts, for a plan.
+    pub(super) fn stale(&self) -> Option<&Dead> {
         let is_stale = |former: &&Former| former.found.as_ref().is_some_and(|found| found.mounts > 0);
-        self.former.iter().find(is_stale).map(|former| (former.dead.superblock, former.dead.holding.clone()))
+        self.former.iter().find(is_stale).map(|former| &former.dead)
     }
 
     fn found(&self) -> impl Iterator<Item = &Found> {
@@ -104,12 +103,13 @@ fn stale_text(mount: &StaleMount) -> String {
 impl Volume {
     /// The mount at its place is another one or none: what was there may still be held.
     pub(super) fn leave_behind(&mut self, old: Option<&Shown>, now: Monotonic) {
-        let ids = core::mem::take(&mut self.held.ids);
+        let mut ids = core::mem::take(&mut self.held.ids);
         let Some(old) = old.filter(|_| self.is_left_dead()) else { return };
         let (volume, superblock) = (self.id.clone(), old.superblock);
-        let mut dead = Dead { volume, superblock, holding: Some(old.holding()), ids };
-        dead.ids.insert(old.mount_id);
-        self.remember_former(dead, now);
+        ids.insert(old.mount_id);
+        let gone = BTreeSet::from([old.mount_id]);
+        let holding = Some(old.holding());
+        self.remember_former(Dead { volume, superblock, holding, ids, gone, is_shown: false }, now);
     }
 
     fn remember_former(&mut self, dead: Dead, now: Monotonic) {
@@ -123,31 +123,28 @@ impl Volume {
 
     /// What the store keeps of it.
     pub(super) fn left_behind(&self) -> Vec<LeftMemory> {
-        let left = |former: &Former| LeftMemory {
-            superblock: former.dead.superblock,
-            holding: former.dead.holding.clone(),
+        let left = |dead: Dead| LeftMemory {
+            superblock: dead.superblock,
+            ids: dead.mounts(),
+            holding: dead.holding,
         };
-        self.held.former.iter().map(left).collect()
+        let former = self.held.former.iter().map(|former| &former.dead).cloned();
+        former.chain(self.shown_dead()).map(left).collect()
     }
 
     /// Takes what an earlier run had left behind.
     pub(super) fn recall_left(&mut self, left: Vec<LeftMemory>, now: Monotonic) {
-        for LeftMemory { superblock, holding } in left {
-            let (volume, ids) = (self.id.clone(), BTreeSet::new());
-            self.remember_former(Dead { volume, superblock, holding, ids }, now);
+        for LeftMemory { superblock, holding, ids } in left {
+            let (volume, gone) = (self.id.clone(), BTreeSet::new());
+            self.remember_former(Dead { volume, superblock, holding, ids, gone, is_shown: false }, now);
         }
     }
 
-    /// What was sick when an earlier run ended has been replaced since.
-    pub(super) fn was_replaced_meanwhile(&mut self, known: &MountMemory, mount: &Mount, now: Monotonic) {
-        if known.superblock == mount.superblock || !self.is_left_dead() {
-            return;
-        }
-        let (volume, superblock) = (self.id.clone(), known.superblock);
-        let ids = BTreeSet::from([known.mount_id]);
-        // Nothing else is known of what its mounts look like; what does not look like this one is not touched.
-        let holding = Some(Holding::of(mount));
-        self.remember_former(Dead { volume, superblock, holding, ids }, now);
+    /// What was sick when an earlier run ended has been replaced since: its mount is in no table any more.
+    pub(super) fn was_replaced_meanwhile(&mut self, id: MountId) {
+        self.held.former.iter_mut().for_each(|former| {
+            former.dead.gone.insert(id);
+        });
     }
 
     /// Whether what it shows now is being replaced because it is sick.
@@ -174,13 +171,16 @@ impl Volume {
 
     /// What is to be asked about.
     fn dead(&self) -> Vec<Dead> {
-        let mut dead: Vec<Dead> = self.held.former.iter().map(|former| former.dead.clone()).collect();
-        if let Some(shown) = self.shown.as_ref().filter(|_| self.is_left_dead()) {
-            let ids = self.held.ids.iter().copied().chain([shown.mount_id]).collect();
-            let (volume, superblock) = (self.id.clone(), shown.superblock);
-            dead.push(Dead { volume, superblock, holding: Some(shown.holding()), ids });
-        }
-        dead
+        self.held.former.iter().map(|former| former.dead.clone()).chain(self.shown_dead()).collect()
+    }
+
+    /// What it shows now, if that is sick.
+    fn shown_dead(&self) -> Option<Dead> {
+        let shown = self.shown.as_ref().filter(|_| self.is_left_dead())?;
+        let ids = self.held.ids.iter().copied().chain([shown.mount_id]).collect();
+        let (volume, superblock) = (self.id.clone(), shown.superblock);
+        let (holding, gone) = (Some(shown.holding()), BTreeSet::new());
+        Some(Dead { volume, superblock, holding, ids, gone, is_shown: true })
     }
 
     /// Takes what was found of one superblock. Says whether it concerns this volume.
@@ -199,6 +199,7 @@ impl Volume {
             return false;
         };
         former.dead.ids.clone_from(&found.ids);
+        former.dead.gone.retain(|id| found.ids.contains(id));
         former.found = Some(found.clone());
         if found.mounts == 0 && found.files == 0 {
             self.held.former.remove(index);
@@ -212,20 +213,23 @@ impl Volume {
         let is_good = report.outcome.is_success();
         if has(|action| matches!(action, Action::CoverConsumers { .. })) && !is_good {
             // Not every guard may have gone again.
-            let (volume, ids) = (self.id.clone(), BTreeSet::new());
-            let dead = plan.old.map(|superblock| Dead { volume, superblock, holding: None, ids });
+            let (volume, none) = (self.id.clone(), BTreeSet::new());
+            let (ids, gone) = (none.clone(), none);
+            let guards = |superblock| Dead { volume, superblock, holding: None, ids, gone, is_shown: false };
+            let dead = plan.old.map(guards);
             dead.into_iter().for_each(|dead| self.remember_former(dead, now));
         }
         if !has(|action| matches!(action, Action::SwapConsumers { .. })) {
             return;
         }
         if self.shown.as_ref().map(|shown| shown.superblock) == plan.old {
-            self.held.ids.extend(report.left_behind.iter().copied());
+            self.held.ids.extend(report.consumers.iter().chain(&report.left_behind).copied());
         }
         for former in &mut self.held.former {
             let is_guards = former.dead.holding.is_none();
             if Some(former.dead.superblock) == plan.old && !is_guards {
-                former.dead.ids.extend(report.left_behind.iter().copied());
+                former.dead.ids.extend(report.consumers.iter().chain(&report.left_behind).copied());
+                former.dead.gone.extend(report.left_behind.iter().copied());
             } else if !is_guards {
                 continue;
             }

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Output};
 use crate::health::loss::Loss;
 use crate::health::rules::Test;
 use crate::id::{MountId, SuperblockId, VolumeId};
-use crate::memory::{Known, Memory, MountMemory, Trouble};
+use crate::memory::{Known, LeftMemory, Memory, MountMemory, Trouble};
 use crate::policy::{Policy, Thresholds};
 use crate::time::Monotonic;
 use crate::topology::walk::Walks;
@@ -40,7 +40,7 @@ pub(super) struct Mark {
     was_readable: bool,
     place: (Option<Arc<Known>>, Option<String>),
     mount: Option<MountMark>,
-    left: Vec<(SuperblockId, bool)>,
+    left: Vec<LeftMemory>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,7 +93,7 @@ impl Volume {
             was_readable: self.evidence.was_readable,
             place: (self.known.clone(), self.fsid.clone()),
             mount: self.mount_memory().as_ref().map(MountMark::of),
-            left: self.left_behind().iter().map(|left| (left.superblock, left.holding.is_some())).collect(),
+            left: self.left_behind(),
         }
     }
 
@@ -207,7 +207,7 @@ impl Volume {
         let Some(known) = self.recalled_mount.take() else { return };
         let is_other = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
         if is_other || known.superblock != mount.superblock || known.mount_id != mount.id {
-            self.was_replaced_meanwhile(&known, mount, now);
+            self.was_replaced_meanwhile(known.mount_id);
             return;
         }
         self.evidence.since = known.since.min(self.evidence.since);

@@ -328,6 +328,7 @@ fn outputs(inputs: &[(u64, u32, u16)], is_reversed: bool) -> Vec<Vec<Output>> {
         gap: None,
         took: millis(1),
         left_behind: Default::default(),
+        consumers: Default::default(),
     };
     all.push(engine.handle(world.now, Input::PlanFinished(report)));
     all

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::consumer::Dead;
 use crate::discovery::Presence;
 use crate::engine::causes::Below;
 use crate::engine::gates::Gate;
@@ -208,11 +209,11 @@ impl Volume {
         // What a repair brings must have the pinned sentinel as well.
         let spec = VolumeSpec { sentinel: self.sentinel(), ..self.spec.clone()? };
         let shown = self.own_mount();
+        let stale = self.held.stale().filter(|_| reason == Reason::ConsumerStale);
         let (old, holding) = match (reason, shown) {
-            (Reason::ConsumerStale, _) => match self.held.stale() {
-                Some((superblock, holding)) => (Some(superblock), holding),
-                None => (None, None),
-            },
+            (Reason::ConsumerStale, _) => {
+                (stale.map(|stale| stale.superblock), stale.and_then(|stale| stale.holding.clone()))
+            }
             (_, Some(shown)) => (Some(shown.superblock), Some(shown.holding())),
             (_, None) => (None, None),
         };
@@ -221,6 +222,7 @@ impl Volume {
             reason,
             old,
             holding,
+            stale: stale.filter(|stale| stale.holding.is_some()).map(Dead::mounts),
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),

@@ -5,11 +5,12 @@
 //! writes into the bare directory meanwhile, a guard lies there: an empty tmpfs that nobody may write to. It says in
 //! its source which volume it stands for, and which directory of it, so that any later plan can replace it.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::{string::String, vec::Vec};
 
 use crate::hash::hash;
-use crate::id::{SuperblockId, VolumeId};
+use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::topology::{Mount, MountTable};
 use crate::volume::Reach;
@@ -48,6 +49,9 @@ pub struct Wanted<'a> {
     pub volume: &'a VolumeId,
     /// The old superblock and what its mounts look like. Without it only guards are looked for.
     pub old: Option<(SuperblockId, &'a Holding)>,
+    /// The only mounts that can be of it, by their ids. `None`: as long as the old one is mounted nothing else can have
+    /// its number.
+    pub ids: Option<&'a BTreeSet<MountId>>,
     /// Which mounts may be touched.
     pub reach: Reach,
     /// Places that belong to the plan itself, and everything below them; only where the plan's own namespace is
@@ -160,7 +164,8 @@ impl Wanted<'_> {
             return Some(Kind::Guard);
         }
         let (old, holding) = self.old?;
-        (mount.superblock == old && holding.fits(mount)).then_some(Kind::Old)
+        let is_known = self.ids.is_none_or(|ids| ids.contains(&mount.id));
+        (is_known && mount.superblock == old && holding.fits(mount)).then_some(Kind::Old)
     }
 
     /// What it shows, relative to the volume's root.

@@ -1,11 +1,12 @@
 //! From a sick volume to a plan: which actions, in which order. Whether and when is not decided here.
 
+use alloc::collections::BTreeSet;
 use alloc::{string::String, vec, vec::Vec};
 use core::time::Duration;
 
 use crate::discovery::wanted_source;
 use crate::fstype::FsClass;
-use crate::id::{PlanId, SuperblockId, VolumeId};
+use crate::id::{MountId, PlanId, SuperblockId, VolumeId};
 use crate::incident::Daemon;
 use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
@@ -35,6 +36,8 @@ pub struct Patient<'a> {
     pub unit_was_tried: bool,
     /// What other mounts of the old superblock look like; without it only guards are replaced.
     pub holding: Option<Holding>,
+    /// These mounts, where the volume shows another superblock by now.
+    pub stale: Option<BTreeSet<MountId>>,
 }
 
 impl Patient<'_> {
@@ -209,7 +212,7 @@ fn undo(actions: &[Action]) -> Vec<Action> {
         _ => None,
     });
     let mut undo: Vec<Action> =
-        covers.map(|reach| Action::SwapConsumers { holding: None, reach }).into_iter().collect();
+        covers.map(|reach| Action::SwapConsumers { holding: None, ids: None, reach }).into_iter().collect();
     undo.push(Action::Unstage);
     undo
 }
@@ -223,7 +226,11 @@ fn followed(patient: &Patient<'_>) -> Option<Vec<Action>> {
 /// The consumers' part of a plan, where it has one.
 fn swap_consumers(patient: &Patient<'_>) -> Option<Action> {
     let reach = patient.spec.repair.consumers;
-    (reach != Reach::Nothing).then(|| Action::SwapConsumers { holding: patient.holding.clone(), reach })
+    (reach != Reach::Nothing).then(|| Action::SwapConsumers {
+        holding: patient.holding.clone(),
+        ids: patient.stale.clone(),
+        reach,
+    })
 }
 
 /// Make the new mount aside, look at it, and show it in place of the old one.

@@ -58,7 +58,8 @@ impl EventLoop {
         let report = report.unwrap_or_else(|| {
             tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
             let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
-            PlanReport { id: plan.id, outcome, steps, gap: None, took, left_behind: BTreeSet::new() }
+            let (left_behind, consumers) = (BTreeSet::new(), BTreeSet::new());
+            PlanReport { id: plan.id, outcome, steps, gap: None, took, left_behind, consumers }
         });
         self.metrics.observe_plan(&plan, &report);
         events::log_plan_finished(&plan, &report);

@@ -79,6 +79,7 @@ fn secrets_and_steps_do_not_reach_the_log_above_debug() {
         gap: None,
         took: Duration::from_secs(2),
         left_behind: std::collections::BTreeSet::new(),
+        consumers: std::collections::BTreeSet::new(),
     };
     let act = || {
         log_transition(&transition);

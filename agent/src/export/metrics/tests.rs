@@ -186,6 +186,7 @@ fn plans_count_by_method_and_outcome_and_show_their_gap() {
         gap: Some(Duration::ZERO),
         took: Duration::from_millis(150),
         left_behind: std::collections::BTreeSet::new(),
+        consumers: std::collections::BTreeSet::new(),
     };
     metrics.observe_plan(&mount_plan("a"), &report);
     report.outcome = Outcome::Refused(Refusal::SameSuperblock);

@@ -125,9 +125,10 @@ fn what_is_wanted_of_consumers_arrives_whole() {
         (name, bytes(&wanted), wanted.all, wanted.namespace),
         ("cover", expected.clone(), false, None)
     );
-    let (name, wanted) = arrived(Action::SwapConsumers { holding: Some(holding), reach: Reach::All });
+    let (name, wanted) =
+        arrived(Action::SwapConsumers { holding: Some(holding), ids: None, reach: Reach::All });
     assert_eq!((name, bytes(&wanted), wanted.all, wanted.namespace), ("swap", expected, true, None));
-    let (_, wanted) = arrived(Action::SwapConsumers { holding: None, reach: Reach::All });
+    let (_, wanted) = arrived(Action::SwapConsumers { holding: None, ids: None, reach: Reach::All });
     assert!(wanted.holding.is_none());
 }
 

@@ -74,6 +74,10 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
             }
         }
     }
+    for (found, _) in found.iter_mut().zip(dead).filter(|(found, dead)| !is_proven(found, dead)) {
+        found.ids.iter().for_each(|id| known.forget(MountId(*id)));
+        *found = WireFound::default();
+    }
     let files = Files::count(proc, &known);
     for (found, dead) in found.iter_mut().zip(dead).filter(|(_, dead)| dead.holding.is_some()) {
         files.tell(dead.superblock, proc, found);
@@ -86,10 +90,16 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
     Answer { found, refused: files.refused, is_partial: files.is_partial, micros: 0 }
 }
 
+/// Whether what was found is of the old file system, and not of another one that has its number now.
+fn is_proven(found: &WireFound, dead: &Dead) -> bool {
+    let mut known = dead.ids.difference(&dead.gone);
+    dead.is_shown || dead.holding.is_none() || known.any(|id| found.ids.contains(&id.0))
+}
+
 /// Whether a mount is of what is asked about: of the file system itself, or one of the volume's guards.
 fn is_of(dead: &Dead, mount: &Mount) -> bool {
     let old = dead.holding.as_ref().map(|holding| (dead.superblock, holding));
-    let wanted = Wanted { volume: &dead.volume, old, reach: Reach::All, own: &[] };
+    let wanted = Wanted { volume: &dead.volume, old, ids: None, reach: Reach::All, own: &[] };
     let meant = if old.is_some() { Kind::Old } else { Kind::Guard };
     wanted.kind(mount) == Some(meant)
 }
@@ -99,6 +109,8 @@ struct Known {
     superblocks: BTreeSet<SuperblockId>,
     has_guards: bool,
     ids: BTreeMap<MountId, SuperblockId>,
+    /// Ids of mounts that are in no table.
+    gone: BTreeSet<MountId>,
 }
 
 impl Known {
@@ -109,14 +121,19 @@ impl Known {
             superblocks: held().map(|dead| dead.superblock).collect(),
             has_guards: dead.iter().any(|dead| dead.holding.is_none()),
             ids: ids.collect(),
+            gone: held().flat_map(|dead| dead.gone.iter().copied()).collect(),
         }
     }
 
     /// An id of a mount that is gone may be another mount's by now.
     fn see(&mut self, id: MountId, superblock: SuperblockId) {
-        if self.ids.get(&id).is_some_and(|known| *known != superblock) {
+        if self.gone.contains(&id) || self.ids.get(&id).is_some_and(|known| *known != superblock) {
             self.ids.remove(&id);
         }
+    }
+
+    fn forget(&mut self, id: MountId) {
+        self.ids.remove(&id);
     }
 
     fn learn(&mut self, id: MountId, dead: &Dead) {
@@ -229,7 +246,24 @@ mod tests {
                 source: Vec::new(),
             }),
             ids: ids.iter().copied().map(MountId).collect(),
+            gone: BTreeSet::new(),
+            is_shown: false,
         }
+    }
+
+    #[test]
+    fn a_number_that_may_be_used_again_counts_only_beside_a_mount_that_has_kept_it() {
+        let found = |ids: &[u32]| WireFound { ids: ids.iter().copied().collect(), ..WireFound::default() };
+        assert!(is_proven(&found(&[60, 61]), &dead(7, &[61])));
+        assert!(!is_proven(&found(&[60]), &dead(7, &[61])));
+        assert!(is_proven(&found(&[60]), &Dead { is_shown: true, ..dead(7, &[61]) }));
+        // What was taken out of every table cannot be in one: that is another mount.
+        let gone = Dead { gone: BTreeSet::from([MountId(61)]), ..dead(7, &[61]) };
+        assert!(!is_proven(&found(&[61]), &gone));
+        let mut known = Known::of(std::slice::from_ref(&gone));
+        assert_eq!(known.ids.len(), 1, "files may be open on it");
+        known.see(MountId(61), superblock(7));
+        assert!(known.ids.is_empty());
     }
 
     #[test]

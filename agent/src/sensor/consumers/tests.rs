@@ -9,6 +9,9 @@ fn dead() -> Dead {
         superblock: SuperblockId { major: 0, minor: 7 },
         holding: None,
         ids: std::collections::BTreeSet::new(),
+
+        gone: std::collections::BTreeSet::new(),
+        is_shown: false,
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct WireDead {
     superblock: u32,
     holding: Option<WireHolding>,
     ids: BTreeSet<u32>,
+    gone: BTreeSet<u32>,
+    is_shown: bool,
 }
 
 #[derive(Clone, Serialize, Deserialize, Debug)]
@@ -78,6 +80,8 @@ impl From<&Dead> for WireDead {
             superblock: dead.superblock.to_kernel(),
             holding,
             ids: dead.ids.iter().map(|id| id.0).collect(),
+            gone: dead.gone.iter().map(|id| id.0).collect(),
+            is_shown: dead.is_shown,
         }
     }
 }
@@ -94,6 +98,8 @@ impl From<WireDead> for Dead {
             superblock: SuperblockId::from_kernel(dead.superblock),
             holding,
             ids: dead.ids.into_iter().map(MountId).collect(),
+            gone: dead.gone.into_iter().map(MountId).collect(),
+            is_shown: dead.is_shown,
         }
     }
 }
@@ -139,7 +145,9 @@ mod tests {
             volume: VolumeId::new("models"),
             superblock: SuperblockId { major: 0, minor: 47 },
             holding: Some(holding),
-            ids: BTreeSet::from([MountId(7)]),
+            ids: BTreeSet::from([MountId(7), MountId(8)]),
+            gone: BTreeSet::from([MountId(8)]),
+            is_shown: true,
         };
         for dead in [dead.clone(), Dead { holding: None, ..dead }] {
             let text = serde_json::to_vec(&WireDead::from(&dead)).unwrap();

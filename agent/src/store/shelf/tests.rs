@@ -47,7 +47,7 @@ fn memory(volume: &str) -> Memory {
         not_before: Some(at(4)),
         was_readable: true,
         left: vec![
-            LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None },
+            LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None, ids: [].into() },
             LeftMemory {
                 superblock: SuperblockId { major: 0, minor: 42 },
                 holding: Some(Holding {
@@ -55,6 +55,7 @@ fn memory(volume: &str) -> Memory {
                     fstype: "nfs4".to_owned(),
                     source: b"a\xe9:/x".to_vec(),
                 }),
+                ids: BTreeSet::from([MountId(7), MountId(9)]),
             },
         ],
         mount: Some(MountMemory {

@@ -55,7 +55,8 @@ fn end(world: &mut World, outcome: Outcome, begun: usize) {
     let plan = world.running().pop().unwrap();
     let steps = vec![String::from("told"); begun];
     let left_behind = BTreeSet::new();
-    let report = PlanReport { id: plan.id, outcome, steps, gap: None, took: seconds(1), left_behind };
+    let (consumers, took) = (BTreeSet::new(), seconds(1));
+    let report = PlanReport { id: plan.id, outcome, steps, gap: None, took, left_behind, consumers };
     world.feed(Input::PlanFinished(report));
 }
 

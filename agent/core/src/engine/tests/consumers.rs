@@ -69,7 +69,16 @@ fn found(world: &mut World, minor: u32, mounts: u64, files: u64) {
 fn followed(plan: &Plan, outcome: Outcome) -> Input {
     let (id, took) = (plan.id, millis(50));
     let left_behind = BTreeSet::from([MountId(501)]);
-    Input::PlanFinished(PlanReport { id, outcome, steps: Vec::new(), gap: None, took, left_behind })
+    let consumers = BTreeSet::from([MountId(500), MountId(501)]);
+    Input::PlanFinished(PlanReport {
+        id,
+        outcome,
+        steps: Vec::new(),
+        gap: None,
+        took,
+        left_behind,
+        consumers,
+    })
 }
 
 #[test]
@@ -253,7 +262,7 @@ fn guards_that_a_failed_repair_left_are_looked_for_until_they_are_gone() {
     world.feed(Input::Consumers(Consumers { at, found: vec![one] }));
     world.run(seconds(60));
     let plan = world.running().pop().unwrap();
-    let guards = Action::SwapConsumers { holding: None, reach: Reach::Unowned };
+    let guards = Action::SwapConsumers { holding: None, ids: None, reach: Reach::Unowned };
     assert_eq!((plan.reason, plan.actions.first()), (Some(Reason::ConsumerStale), Some(&guards)));
     world.feed(followed(&plan, Outcome::Changed));
     let none = found(0);

@@ -439,6 +439,7 @@ impl World {
             gap: None,
             took: millis(50),
             left_behind: Default::default(),
+            consumers: Default::default(),
         };
         self.feed(Input::PlanFinished(report));
     }

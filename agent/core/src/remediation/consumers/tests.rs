@@ -28,7 +28,7 @@ fn found(mounts: Vec<Mount>, reach: Reach, own: &[BytePath]) -> Survey {
     let holding = Holding { root: "/".into(), fstype: "nfs4".into(), source: b"filer:/models".to_vec() };
     let volume = VolumeId::new("models");
     let old = SuperblockId { major: 0, minor: OLD };
-    let wanted = Wanted { volume: &volume, old: Some((old, &holding)), reach, own };
+    let wanted = Wanted { volume: &volume, old: Some((old, &holding)), ids: None, reach, own };
     let mut all = vec![mount(1, 0, 1, "/", "/")];
     all.extend(mounts);
     survey(&MountTable::new(all), &wanted)
@@ -119,7 +119,8 @@ fn a_root_directory_and_another_part_are_left() {
     let holding = Holding { root: "/sub".into(), fstype: "nfs4".into(), source: b"filer:/models".to_vec() };
     let volume = VolumeId::new("models");
     let old = SuperblockId { major: 0, minor: OLD };
-    let wanted = Wanted { volume: &volume, old: Some((old, &holding)), reach: Reach::All, own: &[] };
+    let wanted =
+        Wanted { volume: &volume, old: Some((old, &holding)), ids: None, reach: Reach::All, own: &[] };
     let table = MountTable::new(vec![
         mount(1, 0, OLD, "/", "/sub"),
         mount(2, 1, OLD, "/a", "/subway"),
@@ -151,7 +152,7 @@ fn a_guard_says_whose_it_is_and_what_it_stands_for() {
     assert_eq!(guarded(&volume, &own), Some("a:b/c".into()));
     assert_eq!(guarded(&VolumeId::new("models"), &own), None);
     assert!(!is_guard(&mount(2, 1, 30, "/data", "/")));
-    let wanted = Wanted { volume: &volume, old: None, reach: Reach::All, own: &[] };
+    let wanted = Wanted { volume: &volume, old: None, ids: None, reach: Reach::All, own: &[] };
     let table = MountTable::new(vec![mount(1, 0, 1, "/", "/"), own, mount(3, 1, OLD, "/x", "/")]);
     let survey = survey(&table, &wanted);
     assert_eq!(places(&survey), [("/data".into(), "a:b/c".into(), 0, false)]);

@@ -56,6 +56,7 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
         daemon: None,
         unit_was_tried: false,
         holding: old.map(|_| holding()),
+        stale: None,
     };
     let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
     assert_eq!(plan.stage, BytePath::from("/stage/12"));
@@ -104,6 +105,7 @@ fn a_helper_gets_the_configured_time_and_the_rest_its_own() {
             daemon: None,
             unit_was_tried: false,
             holding: Some(holding()),
+            stale: None,
         };
         let plan = plan(PlanId(1), &patient, &"/stage".into()).unwrap();
         let limits: Vec<u64> = plan.actions.iter().map(|action| plan.limit(action).as_secs()).collect();
@@ -131,6 +133,7 @@ fn the_staged_mount_must_be_what_the_specification_says() {
             daemon: None,
             unit_was_tried: false,
             holding: Some(holding()),
+            stale: None,
         };
         let mut actions = plan(PlanId(1), &patient, &"/stage".into()).unwrap().actions.into_iter();
         actions.find_map(|action| match action {
@@ -172,15 +175,16 @@ fn consumers_are_left_alone_on_wish_and_followed_alone_where_the_host_is_good() 
             daemon: None,
             unit_was_tried: false,
             holding,
+            stale: None,
         };
         plan(PlanId(1), &patient, &"/stage".into()).map(|plan| plan.actions)
     };
     assert_eq!(follow(&spec, Some(holding())), None);
     spec.repair.consumers = Reach::All;
-    let guards = Action::SwapConsumers { holding: None, reach: Reach::All };
+    let guards = Action::SwapConsumers { holding: None, ids: None, reach: Reach::All };
     assert_eq!(follow(&spec, None), Some(vec![guards, Action::Unstage]));
     spec.source = None;
-    let swap = Action::SwapConsumers { holding: Some(holding()), reach: Reach::All };
+    let swap = Action::SwapConsumers { holding: Some(holding()), ids: None, reach: Reach::All };
     assert_eq!(follow(&spec, Some(holding())), Some(vec![swap, Action::Unstage]));
 }
 
@@ -208,6 +212,7 @@ fn below(spec: &VolumeSpec, reason: Reason, unit: Option<&str>, tried: bool) -> 
         daemon: Some(&daemon),
         unit_was_tried: tried,
         holding: Some(holding()),
+        stale: None,
     };
     let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
     for action in &plan.actions {
@@ -280,6 +285,7 @@ fn what_the_specification_does_not_say_is_not_guessed() {
         daemon: None,
         unit_was_tried: false,
         holding: None,
+        stale: None,
     };
     assert_eq!(plan(PlanId(1), &patient, &"/stage".into()), None);
     assert_eq!(patient.class(), FsClass::Network);
