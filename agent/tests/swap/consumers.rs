@@ -15,7 +15,7 @@ use super::container::{Container, Hammer};
 use super::fuse::{assert_is_dead, sentinel};
 use super::lab::{
     Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
-    start_bindfs, swap_after, table, text, wait_for,
+    start_bindfs, swap_after, table, text, unmount, wait_for,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -95,7 +95,7 @@ fn a_container_follows_a_killed_daemon() {
     assert_eq!(report.left_behind.len(), 4, "{report:#?}");
     lab.assert_unstaged();
     println!("{:?}, {:#?}", report.took, report.steps);
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn device_with_container(lab: &Lab, device: &Device) -> Container {
@@ -195,7 +195,7 @@ fn a_directory_that_is_gone_is_left() {
     assert!(after[..3].iter().all(|stack| stack.len() == 1 && stack[0].superblock == superblock));
     std::fs::remove_file(source.join("inner")).unwrap();
     lab.assert_unstaged();
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn what_propagation_brought_is_not_doubled() {
@@ -228,7 +228,7 @@ fn what_has_the_number_by_now_stays() {
     let mut plan = plan(&lab, stage_tree(7), None);
     let other = lab.directory("other");
     let source = String::from_utf8(holding(&lab).source).unwrap();
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
     run(&["mount", "-t", "tmpfs", &source, text(&other)]);
     lab.mount_tmpfs("second");
     let there = || {
@@ -240,7 +240,7 @@ fn what_has_the_number_by_now_stays() {
     plan.old = Some(before.1);
     let report = lab.execute(plan);
     assert_eq!(there(), before, "{report:#?}");
-    run(&["umount", text(&other)]);
+    unmount(&other);
 }
 
 /// As a service has one that systemd gave mounts of its own: it has the volume nowhere but where the host has it.
@@ -358,7 +358,7 @@ fn assert_bare(places: &[PathBuf]) {
             std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["bare"], "{}", place.display());
     }
-    run(&["umount", text(below)]);
+    unmount(below);
 }
 
 fn no_program_meets_the_bare_directory() {
