@@ -17,6 +17,7 @@ pub mod mount_exactly;
 pub mod mount_limit;
 pub mod mount_table;
 pub mod mountinfo;
+pub mod namespace_owner;
 pub mod namespaces;
 pub mod network;
 pub mod parent_death;

@@ -34,6 +34,8 @@ pub(crate) struct Request {
     /// An earlier step made sure that the old superblock is gone, so that its number may name a new one; or
     /// repaired in place, so that only the answers count.
     pub(super) number_proves_nothing: bool,
+    /// An earlier step has looked at what is staged, and it is what it should be.
+    pub(super) staged_is_good: bool,
     pub(super) repairs_readonly: bool,
     /// The old mount, where an earlier step took it away.
     pub(super) former: Option<Former>,
@@ -45,6 +47,8 @@ pub(crate) struct Request {
 pub(super) struct Known {
     /// See [`Request::number_proves_nothing`].
     pub(super) number_proves_nothing: bool,
+    /// See [`Request::staged_is_good`].
+    pub(super) staged_is_good: bool,
     /// See [`Request::former`].
     pub(super) former: Option<Former>,
 }
@@ -245,6 +249,7 @@ impl Request {
             stage: plan.stage.as_bytes().to_vec(),
             old: plan.old.map(SuperblockId::to_kernel),
             number_proves_nothing: known.number_proves_nothing,
+            staged_is_good: known.staged_is_good,
             former: known.former,
             repairs_readonly: plan.reason == Some(Reason::Readonly),
             action,

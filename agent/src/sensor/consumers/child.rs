@@ -49,7 +49,7 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
     let mut known = Known::of(dead);
     for namespace in proc.namespaces() {
         let Ok(text) = proc.text_of_table(namespace.process) else { continue };
-        let mut comm = None;
+        let (mut comm, mut is_foreign) = (None, None);
         for line in text.split(|byte| *byte == b'\n') {
             let Ok(place) = parse_place(line) else { continue };
             known.see(place.id, place.superblock);
@@ -58,6 +58,11 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
             }
             let Ok(mount) = parse_line(line) else { continue };
             for (found, dead) in found.iter_mut().zip(dead).filter(|(_, dead)| is_of(dead, &mount)) {
+                // Whoever made such a namespace can mount there what only calls itself a guard.
+                let mut is_foreign = || *is_foreign.get_or_insert_with(|| proc.is_foreign(namespace));
+                if dead.holding.is_none() && is_foreign() {
+                    continue;
+                }
                 found.mounts += 1;
                 found.ids.insert(mount.id.0);
                 known.learn(mount.id, dead);
