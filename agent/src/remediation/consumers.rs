@@ -30,7 +30,7 @@ mod cover;
 mod dress;
 mod exchange;
 
-pub(super) use cover::{cover, guard_place};
+pub(super) use cover::{cover, guard_place, may_cover};
 
 /// Namespaces beyond this are not gone into by one plan; the next one finds them again.
 const NAMESPACES: usize = 1024;

@@ -98,8 +98,16 @@ impl Executor {
         if !found.outcome.is_success() {
             return Some((found, clock::now().since(begun)));
         }
+        let places = work.places(found.namespaces);
+        for namespace in places.iter().filter(|_| !work.goes_on) {
+            let ask = WireAction::MayCover(WireWanted { namespace: *namespace, ..work.wanted.clone() });
+            let step = self.ask(plan, ask, one(), course.known.clone()).await;
+            if !step.outcome.is_success() {
+                return Some((step, clock::now().since(begun)));
+            }
+        }
         let mut sum = Sum::default();
-        for namespace in work.places(found.namespaces) {
+        for namespace in places {
             let ask = (work.act)(WireWanted { namespace, ..work.wanted.clone() });
             let at = clock::now();
             let step = self.ask(plan, ask, one(), course.known.clone()).await;

@@ -95,6 +95,8 @@ pub(super) enum WireAction {
     FindConsumers(WireWanted),
     /// The same, if the mount point shows the old superblock.
     FindShown(WireWanted),
+    /// Whether all of them could be taken away; takes none.
+    MayCover(WireWanted),
     CoverConsumers(WireWanted),
     SwapConsumers(WireWanted),
 }
@@ -318,6 +320,7 @@ impl WireAction {
             | Self::Unstage
             | Self::FindConsumers(_)
             | Self::FindShown(_)
+            | Self::MayCover(_)
             | Self::CoverConsumers(_)
             | Self::SwapConsumers(_) => None,
         }

@@ -20,18 +20,46 @@ use crate::remediation::wire::Step;
 use crate::sys::mount_exactly::{self, Guard, Place};
 use crate::sys::{clock, look};
 
+/// Whether all old mounts of one namespace could be taken away. Asked everywhere before the first of them goes: where one
+/// is in use, nobody else shall lose the volume for it.
+pub(in crate::remediation) fn may_cover(scene: &Scene, order: &Order) -> Result<Step, Stop> {
+    let Some(visit) = Visit::new(scene, order)? else {
+        return Ok(Step::new(Outcome::AlreadySo, "the namespace is gone"));
+    };
+    let wanted = order.wanted(scene);
+    let binds = to_cover(&visit, &wanted)?;
+    for Bind { mount: Mount { mountpoint: path, .. }, .. } in &binds {
+        visit.there(|| {
+            let place = resolve(path)?;
+            expect_old(scene, &wanted, &place, path)?;
+            let is_busy = place.is_busy().map_err(|errno| Stop::call(format!("unmount {path}"), errno))?;
+            // Its use takes back the mark that the question has left.
+            let _ = place.hold();
+            if is_busy { Err(busy(path)) } else { Ok(()) }
+        })?;
+    }
+    Ok(Step::new(Outcome::AlreadySo, format!("{} mounts are not in use", binds.len())))
+}
+
+/// The old mounts of one namespace, if none has to stay: that one would keep the superblock alive.
+fn to_cover(visit: &Visit<'_>, wanted: &Wanted<'_>) -> Result<Vec<Bind>, Stop> {
+    let Survey { mut binds, left } = visit.survey(wanted)?;
+    binds.retain(|bind| !is_guard(&bind.mount));
+    match left.iter().find(|stays| stays.kind == Kind::Old) {
+        Some(Stays { place, why, .. }) => {
+            Err(Stop::Refused(Refusal::Busy, format!("{place} has to stay: {}", why.text())))
+        }
+        None => Ok(binds),
+    }
+}
+
 /// Guards in the places of all old mounts of one namespace.
 pub(in crate::remediation) fn cover(scene: &Scene, order: &Order) -> Result<Step, Stop> {
     let Some(visit) = Visit::new(scene, order)? else {
         return Ok(Step::new(Outcome::AlreadySo, "the namespace is gone"));
     };
     let wanted = order.wanted(scene);
-    let Survey { mut binds, left } = visit.survey(&wanted)?;
-    binds.retain(|bind| !is_guard(&bind.mount));
-    if let Some(Stays { place, why, .. }) = left.iter().find(|stays| stays.kind == Kind::Old) {
-        // It would keep the superblock alive.
-        return Err(Stop::Refused(Refusal::Busy, format!("{place} has to stay: {}", why.text())));
-    }
+    let binds = to_cover(&visit, &wanted)?;
     let mut tally = Tally::default();
     // What lies inside another goes before it.
     for bind in binds.iter().rev() {
