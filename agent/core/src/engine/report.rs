@@ -42,6 +42,7 @@ impl Engine {
             blocked_count: volume.blocked.count,
             blocked: volume.blocked.tasks.clone(),
             stale_mounts: volume.held.mounts(),
+            sick_mounts: if volume.condition.state.is_sick() { volume.held.known() } else { 0 },
             stale: volume.held.shown(),
             stale_files: volume.held.files(),
             stale_holders: volume.held.holders(),
