@@ -19,7 +19,7 @@ use crate::health::rules::Test;
 use crate::id::{Generation, PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
-use crate::remediation::asking::Standing;
+use crate::remediation::asking::{Asking, Standing};
 use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
@@ -95,7 +95,7 @@ impl Volume {
         let allowed = self.spec.as_ref().map_or(0, |spec| spec.repair.max_attempts);
         let is_for_consumers = reason == Reason::ConsumerStale;
         let budget = if is_for_consumers { &self.consumer_budget } else { &self.budget };
-        match (budget.permit(now, allowed), self.asking.stand(now)) {
+        match (budget.permit(now, allowed), self.asking_for(reason).stand(now, reason)) {
             // The volume itself is good: it is told, and not given up.
             (Permit::Spent, _) | (_, Standing::GivenUp) if is_for_consumers => Repairs::No,
             (Permit::Spent, _) | (_, Standing::GivenUp) => Repairs::Spent,
@@ -129,6 +129,15 @@ impl Volume {
 
     fn budget_for(&mut self, reason: Reason) -> &mut Budget {
         if reason == Reason::ConsumerStale { &mut self.consumer_budget } else { &mut self.budget }
+    }
+
+    /// What a hook says of the consumers does not keep the volume itself from its repair.
+    pub(super) const fn asking_for(&self, reason: Reason) -> &Asking {
+        if matches!(reason, Reason::ConsumerStale) { &self.consumer_asking } else { &self.asking }
+    }
+
+    pub(super) const fn asking_for_mut(&mut self, reason: Reason) -> &mut Asking {
+        if matches!(reason, Reason::ConsumerStale) { &mut self.consumer_asking } else { &mut self.asking }
     }
 
     /// The row of the ladder that applies.
@@ -280,8 +289,8 @@ impl Engine {
         self.miss_lost(id, now, outputs);
         let is_paused = self.is_paused(id);
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        if !volume.condition.state.is_sick() && !volume.asking.is_at_rest() {
-            volume.asking.forget();
+        if !volume.condition.state.is_sick() {
+            volume.forget_asked();
         }
         if is_paused && volume.watch.mode == Mode::Act {
             return self.hold(id, None, now, outputs);
@@ -345,7 +354,7 @@ impl Engine {
         let stage_root = &self.policy.stage_root;
         let Some(plan) = volume.make_plan((self.next_plan, reason), &self.below, stage_root) else { return };
         volume.budget_for(reason).start(now);
-        volume.asking.used();
+        volume.asking_for_mut(reason).used();
         self.begin_plan(plan, None, now, outputs);
     }
 

@@ -53,7 +53,7 @@ impl Engine {
             next_attempt: next_attempt(volume, self.now).filter(|_| pause.is_none()),
             held_up: volume.held_up.clone(),
             hook: spec.and_then(|spec| spec.repair.hook.as_ref()).map(name_of),
-            asked: volume.asking.last().cloned(),
+            asked: volume.last_asked().cloned(),
             pause,
             not_repaired: volume.may_be_remounted().err(),
             history: volume.history.clone(),
