@@ -279,8 +279,8 @@ mod tests {
     fn look_at_root(ids: &[u32], gone: &[u32]) -> WireFound {
         let proc = Proc::open().unwrap();
         let text = proc.text_of_table(std::process::id()).unwrap();
-        let lines = text.split(|byte| *byte == b'\n').filter_map(|line| parse_line(line).ok());
-        let root = lines.filter(|mount| mount.mountpoint == "/".into()).next_back().unwrap();
+        let mut lines = text.split(|byte| *byte == b'\n').filter_map(|line| parse_line(line).ok());
+        let root = lines.rfind(|mount| mount.mountpoint == "/".into()).unwrap();
         let holding = Some(agent_core::remediation::consumers::Holding::of(&root));
         let own = |ids: &[u32]| ids.iter().map(|id| if *id == 0 { root.id } else { MountId(*id) }).collect();
         let dead =
