@@ -119,11 +119,12 @@ impl Engine {
         let with_server = |incident: &crate::incident::Incident| incident.cause.kind == CauseKind::Server;
         let is_asked = may_be_away(reason) || self.incidents.of(id).is_some_and(with_server);
         let service = self.volumes.get(id).filter(|_| is_asked).and_then(Volume::service);
+        self.contacts.leave(id, service.as_ref());
         let Some(service) = service else { return Gate::Open };
         let held = |since, until, text| Gate::Shut(Some(HeldUp { hold: Hold::Server, since, until, text }));
         match self.contacts.stand(&service, id, self.policy.node, now) {
             ServerStanding::Reached => {
-                self.contacts.leave(id, self.policy.node);
+                self.contacts.leave(id, None);
                 Gate::Open
             }
             ServerStanding::Trying => Gate::Shut(None),

@@ -24,6 +24,7 @@ use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
 use crate::remediation::{Action, Outcome, Plan, Refusal};
+use crate::status::{HeldUp, Hold};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
 use crate::verdict::{HealthState, Reason, Verdict};
@@ -285,7 +286,6 @@ impl Engine {
     /// Makes a plan for a volume if it is due one and nothing stands in the way.
     pub(super) fn consider_repair(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
         self.wanting.remove(id);
-        self.contacts.leave(id, self.policy.node);
         self.miss_lost(id, now, outputs);
         let is_paused = self.is_paused(id);
         let Some(volume) = self.volumes.get_mut(id) else { return };
@@ -293,10 +293,15 @@ impl Engine {
             volume.forget_asked();
         }
         if is_paused && volume.watch.mode == Mode::Act {
+            self.contacts.leave(id, None);
             return self.hold(id, None, now, outputs);
         }
         let mut held = volume.held_for_a_time(now);
-        match volume.wants_repair(now) {
+        let wants = volume.wants_repair(now);
+        if !matches!(wants, Repairs::Now(_)) || volume.watch.mode == Mode::DryRun {
+            self.contacts.leave(id, None);
+        }
+        match wants {
             Repairs::No | Repairs::At(_) if !volume.is_due_still() => volume.due_plan = None,
             Repairs::No | Repairs::At(_) => {}
             Repairs::Spent => {
@@ -312,12 +317,18 @@ impl Engine {
                 self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
             }
             Repairs::Now(reason) => {
-                held = None;
+                // While a look is out it still waits for a server that is away.
+                let waits =
+                    |held: &HeldUp| held.hold == Hold::Server && held.until.is_none_or(|until| until > now);
+                held = volume.held_up.clone().filter(waits);
                 if self.is_repair_blocked(id) {
                     self.wanting.insert(id.clone());
                 } else {
                     match self.gate(id, reason, now, outputs) {
-                        Gate::Open => self.start_repair(id, reason, now, outputs),
+                        Gate::Open => {
+                            held = None;
+                            self.start_repair(id, reason, now, outputs);
+                        }
                         Gate::Shut(by) => held = by,
                     }
                 }
