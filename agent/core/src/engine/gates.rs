@@ -16,6 +16,7 @@ use crate::remediation::service::Service;
 use crate::status::{HeldUp, Hold};
 use crate::time::Monotonic;
 use crate::verdict::{Reason, Verdict};
+use crate::volume::{Method, VolumeSpec};
 
 /// Whether a repair may begin.
 pub(super) enum Gate {
@@ -75,6 +76,11 @@ impl Volume {
             return None;
         }
         let spec = self.spec.as_ref();
+        // What mounts it by itself may know another port than anybody could guess.
+        let is_told = |spec: &VolumeSpec| spec.repair.method == Method::Mount || !spec.options.is_empty();
+        if self.shown.is_none() && !spec.is_some_and(is_told) {
+            return None;
+        }
         let wanted = spec.and_then(|spec| spec.fstype.as_deref());
         let fstype = wanted.or(self.fstype())?;
         let source = spec.and_then(|spec| spec.source.as_deref()).or(self.source())?;
