@@ -22,5 +22,7 @@ pub mod namespaces;
 pub mod network;
 pub mod parent_death;
 pub mod peer;
+pub mod process_group;
+pub mod procfs_child;
 pub mod sentinel;
 pub mod statmount;

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_core::remediation::asking::NoAnswer;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::{ANSWER_LIMIT, Failure};
 use crate::exit_code::ExitCode;
+use crate::sys::process_group::Group;
 use crate::sys::{environment, parent_death};
 
 /// What is kept of a hook's complaints.
@@ -87,28 +86,6 @@ fn start(launcher: &[OsString], argv: &[String]) -> std::io::Result<Child> {
         .process_group(0);
     parent_death::bind(command.as_std_mut());
     command.spawn()
-}
-
-/// The group of a child that is not reaped yet. Killed when it is dropped, also when nobody waits any more.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
-    }
-
-    fn release(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // ESRCH: all of it is gone already.
-            let _ = killpg(group, Signal::SIGKILL);
-        }
-    }
 }
 
 async fn talk(child: &mut Child, evidence: &[u8]) -> Result<Said, Failure> {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent_core::errno::Errno;
-use agent_core::id::SuperblockId;
+use agent_core::id::{MountId, SuperblockId};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
@@ -129,8 +129,10 @@ pub(super) struct WireNamespace {
 }
 
 impl WireWanted {
-    pub(super) fn new(holding: Option<&Holding>, reach: Reach) -> Self {
-        Self { holding: holding.map(WireHolding::from), all: reach == Reach::All, ids: None, namespace: None }
+    pub(super) fn new(holding: Option<&Holding>, ids: Option<&BTreeSet<MountId>>, reach: Reach) -> Self {
+        let ids = ids.map(|ids| ids.iter().map(|id| id.0).collect());
+        let holding = holding.map(WireHolding::from);
+        Self { holding, all: reach == Reach::All, ids, namespace: None }
     }
 }
 
@@ -293,11 +295,10 @@ impl From<&Action> for WireAction {
             Action::DetachTop => Self::DetachTop,
             Action::Unstage => Self::Unstage,
             Action::CoverConsumers { holding, reach } => {
-                Self::CoverConsumers(WireWanted::new(Some(holding), *reach))
+                Self::CoverConsumers(WireWanted::new(Some(holding), None, *reach))
             }
             Action::SwapConsumers { holding, ids, reach } => {
-                let ids = ids.as_ref().map(|ids| ids.iter().map(|id| id.0).collect());
-                Self::SwapConsumers(WireWanted { ids, ..WireWanted::new(holding.as_ref(), *reach) })
+                Self::SwapConsumers(WireWanted::new(holding.as_ref(), ids.as_ref(), *reach))
             }
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
                 found.mounts += 1;
                 found.ids.insert(mount.id.0);
                 known.learn(mount.id, dead);
-                if dead.mounts().contains(&mount.id) && witnesses.len() < WITNESSES {
+                if dead.knows(mount.id) && witnesses.len() < WITNESSES {
                     witnesses.push(Witness { process: namespace.process, id: mount.id });
                 }
                 if found.shown.len() < TOLD {
