@@ -24,7 +24,7 @@ pub mod view;
 pub(crate) use words::probe_sentence as fault_sentence;
 
 pub(crate) mod percent;
-mod text;
+pub mod text;
 mod words;
 
 #[cfg(test)]

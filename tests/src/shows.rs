@@ -9,6 +9,7 @@ mod overhead;
 mod recovery;
 mod scale;
 mod spread;
+mod surface;
 
 use std::time::Duration;
 
@@ -42,6 +43,12 @@ pub(crate) const SHOWS: &[Case] = &[
         needs: &[Need::Root, Need::Bpf],
         timeout: Duration::from_secs(3600),
         run: instructions::run,
+    },
+    Case {
+        name: "surface",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(3600),
+        run: surface::run,
     },
     Case {
         name: "scale",

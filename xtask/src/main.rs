@@ -13,14 +13,18 @@ mod ci;
 mod command;
 mod coverage;
 mod cross;
+mod docs;
 mod ebpf;
 mod fuzz;
+mod operator;
 mod quietly;
 mod scale;
 mod setup;
 mod shows;
+mod surface;
 mod test;
 mod tidy;
+mod unpacked;
 mod vm;
 
 #[derive(Parser)]
@@ -79,7 +83,15 @@ enum Task {
     },
     /// Measure which lines of the deciding and decoding code unit tests run; fails where these are too few
     Coverage,
-    /// The project's own lints: layers, sizes, headings, kernel references
+    /// Try what operators are given: metrics, rules, runbooks and dashboards, with a real Prometheus and a real agent
+    /// beside broken volumes (as root)
+    Surface {
+        /// Only the checks whose name contains this
+        filter: Option<String>,
+    },
+    /// Write the pages that are made of tables in the code: docs/METRICS.md
+    Docs,
+    /// The project's own lints: layers, sizes, headings, kernel references, what operators are given
     Tidy,
     /// Run the integration tests, or a command, in guests with distributions' kernels (as root)
     Vm(vm::VmArgs),
@@ -108,6 +120,8 @@ fn main() -> ExitCode {
         Task::Object => ebpf::build(&command::root()).map(drop),
         Task::Cross { release } => cross::run(release).map(drop),
         Task::Coverage => coverage::run(),
+        Task::Surface { filter } => surface::run(filter.as_deref()),
+        Task::Docs => docs::run(),
         Task::Tidy => tidy::run(),
         Task::Vm(args) => vm::run(&args),
         Task::Ci => ci::run(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::command::{root, step};
+use crate::operator;
 
 mod headings;
 mod kernel_refs;
@@ -40,12 +41,13 @@ pub(crate) fn run() -> Result<()> {
         collect(&root().join(folder), &mut sources)?;
     }
     sources.sort_by(|a, b| a.path.cmp(&b.path));
-    let findings: Vec<String> = LINTS
+    let mut findings: Vec<String> = LINTS
         .iter()
         .flat_map(|(name, check)| {
             check(&sources).into_iter().map(move |finding| format!("{name}: {finding}"))
         })
         .collect();
+    findings.extend(operator::check(&root())?.into_iter().map(|finding| format!("operator: {finding}")));
     if findings.is_empty() {
         return Ok(());
     }

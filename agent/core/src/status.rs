@@ -58,6 +58,8 @@ pub struct VolumeStatus {
     pub fstype: String,
     /// Source in the table, else in the specification, escaped.
     pub source: String,
+    /// The server that the source names, where the type of file system has one; else empty. Without secrets.
+    pub server: String,
     /// The superblock that is there now.
     pub superblock: Option<SuperblockId>,
     /// Entries in the table at exactly this path.

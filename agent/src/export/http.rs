@@ -9,25 +9,25 @@
 //!
 //! The same routes are served on TCP and on the unix socket; [`listen`] binds and serves them.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::time::Monotonic;
 use axum::Json;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use hyper::body::Bytes;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
 use super::view::{ErrorBody, EventList, IncidentList, VolumeList};
-use super::{Command, Snapshot, SnapshotReceiver, text};
+use super::{Command, Snapshot, SnapshotReceiver};
 use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
+
+use scrape::Scrapes;
 
 pub mod listen;
 
@@ -35,6 +35,7 @@ mod ack;
 mod check;
 mod orders;
 mod page;
+mod scrape;
 mod sentinel;
 mod volumes;
 
@@ -51,8 +52,6 @@ const CHECKS_OF_ALL_AT_ONCE: usize = 2;
 const ANSWERS_AT_ONCE: usize = 4;
 /// Scrapes that are made at the same time, beside these.
 const SCRAPES_AT_ONCE: usize = 1;
-/// A text is given to every scrape of its snapshot for so long. Not longer: what is counted goes on beside it.
-const SCRAPE_LASTS: Duration = Duration::from_secs(1);
 /// Paths that are told to those who asked for another one.
 const PATHS: [&str; 16] = [
     "/",
@@ -101,17 +100,8 @@ struct Shared {
     answers: Arc<Semaphore>,
     /// The permit for a scrape: no other answer can take it.
     scrapes: Arc<Semaphore>,
-    /// What the last scrape was given.
-    scraped: Mutex<Option<Scraped>>,
-}
-
-/// The text of a scrape.
-#[derive(Debug)]
-struct Scraped {
-    /// Of which snapshot; it is not kept for this.
-    of: Weak<Snapshot>,
-    made: Monotonic,
-    text: Bytes,
+    /// What the last scrapes were given.
+    scraped: Scrapes,
 }
 
 impl Shared {
@@ -126,24 +116,8 @@ impl Shared {
             checks_of_all: Semaphore::new(CHECKS_OF_ALL_AT_ONCE),
             answers: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)),
             scrapes: Arc::new(Semaphore::new(SCRAPES_AT_ONCE)),
-            scraped: Mutex::new(None),
+            scraped: Scrapes::default(),
         }
-    }
-
-    /// The metrics as text, the same bytes for every scrape of one snapshot: who reads slowly holds no copy of its own.
-    fn scrape(&self, snapshot: &Arc<Snapshot>) -> Bytes {
-        // It is whole after every statement. Nobody waits here: one scrape is made at a time.
-        let mut scraped = self.scraped.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = clock::now();
-        let fits = |last: &&Scraped| {
-            std::ptr::eq(last.of.as_ptr(), Arc::as_ptr(snapshot)) && now.since(last.made) < SCRAPE_LASTS
-        };
-        if let Some(last) = scraped.as_ref().filter(fits) {
-            return last.text.clone();
-        }
-        let text = Bytes::from(self.metrics.render(snapshot));
-        *scraped = Some(Scraped { of: Arc::downgrade(snapshot), made: now, text: text.clone() });
-        text
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -196,7 +170,7 @@ pub fn router(api: Api) -> Router {
 fn routes(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/", get(status_page))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape::metrics))
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .route("/api/v1/volumes", get(volumes::list))
@@ -216,11 +190,6 @@ fn routes(shared: Arc<Shared>) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(read_only)
         .with_state(shared)
-}
-
-async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let text = shared.with_permit_of(&shared.scrapes, Shared::scrape).await;
-    text.map(|body| ([(header::CONTENT_TYPE, text::CONTENT_TYPE)], body))
 }
 
 async fn alive(State(shared): State<Arc<Shared>>) -> Response {

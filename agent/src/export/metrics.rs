@@ -24,8 +24,10 @@ use agent_core::time::Monotonic;
 use agent_core::verdict::HealthState;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts};
 
+use super::text::Format;
 use super::{Snapshot, words};
 
+pub mod labels;
 pub mod table;
 
 mod render;
@@ -62,6 +64,9 @@ impl Suppression {
     /// Every cause.
     pub const ALL: [Self; 6] =
         [Self::DryRun, Self::Flapping, Self::Hook, Self::OtherHealer, Self::ServerUnreachable, Self::Paused];
+
+    /// Those that hold back for a while, as long as they last: the others are told only when they have done so.
+    pub const HOLDS: [Self; 4] = [Self::Hook, Self::OtherHealer, Self::Paused, Self::ServerUnreachable];
 
     /// What a repair that is due waits for.
     #[must_use]
@@ -191,10 +196,10 @@ impl Metrics {
 
     /// The text of a scrape.
     #[must_use]
-    pub fn render(&self, snapshot: &Snapshot) -> String {
+    pub fn render(&self, snapshot: &Snapshot, format: Format) -> String {
         let volumes = self.counts_of(snapshot);
         let capacity = self.inner.last_size.load(Ordering::Relaxed).saturating_add(1024);
-        let text = render::render(&self.inner, snapshot, &volumes, capacity);
+        let text = render::render(&self.inner, snapshot, &volumes, (format, capacity));
         self.inner.last_size.store(text.len(), Ordering::Relaxed);
         text
     }
@@ -244,6 +249,9 @@ fn histograms(family: Family, bounds: &[f64]) -> Result<HistogramVec, prometheus
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod page;
 
 #[cfg(test)]
 pub(crate) mod strict;

@@ -81,6 +81,7 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         mountpoint: BytePath::from(format!("/mnt/{id}").as_str()),
         fstype: "nfs4".into(),
         source: format!("filer1:/export/{id}"),
+        server: "filer1".into(),
         superblock: Some(SuperblockId { major: 0, minor: 77 }),
         stack_depth: 1,
         mode: Mode::Observe,
@@ -365,6 +366,7 @@ fn backup() -> VolumeStatus {
     let quiet = quiet_volume("backup");
     VolumeStatus {
         source: "https://ann:Zx9@dav.example/".into(),
+        server: "dav.example".into(),
         fstype: "fuse.davfs".into(),
         condition: Condition { advice: BTreeSet::from([Advice::Full]), ..quiet.condition },
         ..quiet

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::ToString as _;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use crate::engine::Engine;
@@ -41,9 +41,7 @@ impl Volume {
             FsClass::Block => causes.extend(superblock.map(|own| devices(own, below)).unwrap_or_default()),
             FsClass::Fuse => {
                 causes.extend(superblock.map(|own| connection(own, below)));
-                if self.fstype().is_some_and(|fstype| FUSE_WITH_SERVER.contains(&fstype)) {
-                    causes.extend(self.servers());
-                }
+                causes.extend(self.servers());
             }
             FsClass::Network => causes.extend(self.servers()),
             FsClass::Autofs | FsClass::Overlay | FsClass::Memory | FsClass::Pseudo | FsClass::Other => {}
@@ -53,11 +51,33 @@ impl Volume {
 
     /// The server by its name, and by its address where the table tells it: it may have several names.
     fn servers(&self) -> Vec<Cause> {
+        if !self.has_server() {
+            return Vec::new();
+        }
         let name = self.source().and_then(server_name);
         let address = self.shown.as_ref().and_then(|shown| shown.address.as_deref());
         let mut causes: Vec<Cause> = [name, address].into_iter().flatten().map(server).collect();
         causes.dedup();
         causes
+    }
+
+    /// The server as its incidents name it, where there is one.
+    pub(super) fn server_shown(&self) -> String {
+        self.servers().into_iter().next().map(|server| server.name).unwrap_or_default()
+    }
+
+    /// Whether the source of such a file system names a server.
+    fn has_server(&self) -> bool {
+        match self.class() {
+            FsClass::Network => true,
+            FsClass::Fuse => self.fstype().is_some_and(|fstype| FUSE_WITH_SERVER.contains(&fstype)),
+            FsClass::Block
+            | FsClass::Autofs
+            | FsClass::Overlay
+            | FsClass::Memory
+            | FsClass::Pseudo
+            | FsClass::Other => false,
+        }
     }
 }
 

@@ -21,6 +21,7 @@ impl Engine {
             mountpoint: volume.mountpoint.clone(),
             fstype: volume.fstype().map(String::from).unwrap_or_default(),
             source: escape(volume.source().unwrap_or_default()),
+            server: volume.server_shown(),
             superblock: shown.map(|shown| shown.superblock),
             stack_depth: volume.depth,
             mode: volume.watch.mode,

@@ -124,6 +124,21 @@ async fn metrics_are_strict_text() {
 }
 
 #[tokio::test]
+async fn open_metrics_is_given_to_who_asks_for_it() {
+    let server = Server::start(sample_snapshot()).await;
+    let mut stream = UnixStream::connect(server.socket()).await.unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nhost: x\r\naccept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(
+        answer.contains("\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n")
+    );
+    assert!(answer.contains("\n# TYPE mountie_probe counter\n") && answer.contains("\nmountie_probe_total{"));
+    assert!(answer.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
 async fn health_is_the_event_loop_and_readiness_is_the_first_look() {
     let server = Server::start(fresh_snapshot()).await;
     assert_eq!(server.get("/healthz").await.status, StatusCode::OK);

@@ -14,7 +14,7 @@ use prometheus::core::Collector;
 
 use super::table::{Family, Row, TABLE};
 use super::{Inner, Suppression, VolumeCounts};
-use crate::export::text::{Labels, Text};
+use crate::export::text::{Format, Labels, Text};
 use crate::export::{Snapshot, words};
 use crate::sensor::{LossCause, ProgramState, SourceName, SourceState};
 
@@ -44,7 +44,7 @@ pub(super) fn render(
     inner: &Inner,
     snapshot: &Snapshot,
     counts: &BTreeMap<VolumeId, VolumeCounts>,
-    capacity: usize,
+    (format, capacity): (Format, usize),
 ) -> String {
     let mut volumes = BTreeMap::new();
     for volume in &snapshot.volumes {
@@ -52,7 +52,7 @@ pub(super) fn render(
         volumes.entry(volume.id.as_str()).or_insert(volume);
     }
     let scrape = Scrape { inner, snapshot, volumes, counts };
-    let mut text = Text::with_capacity(capacity);
+    let mut text = Text::new(format, capacity);
     for row in TABLE {
         text.family(row);
         scrape.family(&mut text, row);
@@ -76,6 +76,7 @@ impl Scrape<'_> {
             }
             Family::EbpfRunsSkipped => self.skipped(text, row),
             Family::EbpfRecordsDropped => self.losses(text, row),
+            Family::IncidentVolumes => self.incident_volumes(text, row),
             Family::Incidents => self.incidents(text, row),
             Family::MountEventsDropped => text.sample(row, &[], snapshot.mount_events_dropped),
             Family::MountTableBadLines => text.sample(row, &[], snapshot.bad_lines),
@@ -100,8 +101,11 @@ impl Scrape<'_> {
             }
             Family::VolumeConditionReason => self.each(|id, volume| reasons(text, row, id, volume)),
             Family::VolumeErrors => self.each(|id, volume| errors(text, row, id, volume)),
+            Family::VolumeIncident => self.each(|id, volume| self.incident_of(text, row, id, volume)),
             Family::VolumeInfo => self.each(|id, volume| info(text, row, id, volume)),
             Family::VolumeLastOk => self.each(|id, volume| self.last_ok(text, row, id, volume)),
+            Family::VolumeRepairHeld => self.each(|id, volume| held(text, row, id, volume)),
+            Family::VolumeStateSince => self.each(|id, volume| self.since(text, row, id, volume)),
             Family::VolumeState => self.each(|id, volume| states(text, row, id, volume)),
         }
     }
@@ -112,10 +116,36 @@ impl Scrape<'_> {
         }
     }
 
+    /// Those that are not over.
+    fn open_incidents(&self) -> impl Iterator<Item = &Arc<Incident>> {
+        self.snapshot.incidents.iter().filter(|incident| incident.ended.is_none())
+    }
+
     fn incidents(&self, text: &mut Text, row: &Row) {
         for kind in CauseKind::ALL {
-            let open = |incident: &&Arc<Incident>| incident.ended.is_none() && incident.cause.kind == kind;
-            text.sample(row, &[("kind", kind.label())], self.snapshot.incidents.iter().filter(open).count());
+            let count = self.open_incidents().filter(|incident| incident.cause.kind == kind).count();
+            text.sample(row, &[("kind", kind.label())], count);
+        }
+    }
+
+    /// What two incidents have in common is one series.
+    fn incident_volumes(&self, text: &mut Text, row: &Row) {
+        let mut sick: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for incident in self.open_incidents() {
+            let still = incident.members.iter().filter(|member| member.recovered.is_none()).count();
+            let count = sick.entry((incident.cause.kind.label(), &incident.cause.name)).or_default();
+            *count = count.saturating_add(u64::try_from(still).unwrap_or(u64::MAX));
+        }
+        for ((kind, name), count) in sick {
+            text.sample(row, &[("kind", kind), ("name", name)], count);
+        }
+    }
+
+    fn incident_of(&self, text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
+        let own = volume.incident.and_then(|own| self.open_incidents().find(|incident| incident.id == own));
+        for kind in CauseKind::ALL {
+            let is_in = own.is_some_and(|incident| incident.cause.kind == kind);
+            text.sample(row, &[("volume", id), ("kind", kind.label())], u8::from(is_in));
         }
     }
 
@@ -202,6 +232,13 @@ impl Scrape<'_> {
         text.sample(row, &[("volume", id)], stuck.as_secs_f64());
     }
 
+    fn since(&self, text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
+        let condition = &volume.condition;
+        let this_boot = || self.snapshot.clock().at(condition.since).epoch_seconds();
+        let time = condition.since_wall.map_or_else(this_boot, |wall| wall.as_secs_f64());
+        text.sample(row, &[("volume", id)], time);
+    }
+
     fn last_ok(&self, text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
         let time = volume.last_ok.map_or(0.0, |time| self.snapshot.clock().at(time).epoch_seconds());
         text.sample(row, &[("volume", id)], time);
@@ -242,9 +279,23 @@ fn errors(text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
 fn info(text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
     let mountpoint = volume.mountpoint.to_string();
     let device = volume.superblock.map(|superblock| superblock.to_string()).unwrap_or_default();
-    let labels: Labels<'_> =
-        &[("volume", id), ("mountpoint", &mountpoint), ("fstype", &volume.fstype), ("device", &device)];
+    let labels: Labels<'_> = &[
+        ("volume", id),
+        ("mountpoint", &mountpoint),
+        ("fstype", &volume.fstype),
+        ("device", &device),
+        ("server", &volume.server),
+        ("mode", words::mode(volume.mode)),
+    ];
     text.sample(row, labels, 1);
+}
+
+fn held(text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
+    let by = volume.held_up.as_ref().map(|held_up| Suppression::of(held_up.hold));
+    for cause in Suppression::HOLDS {
+        let holds = by == Some(cause) || (cause == Suppression::Paused && volume.pause.is_some());
+        text.sample(row, &[("volume", id), ("cause", cause.label())], u8::from(holds));
+    }
 }
 
 /// Every histogram of a collector, sorted by its labels: the crate keeps them unsorted.

@@ -1,5 +1,6 @@
-//! The one table of metrics: name, kind, labels, stability, help. Sorted by name. What is not here is not
-//! exported, and a row that nobody fills does not compile.
+//! The one table of metrics: name, kind, unit, labels, stability, help. Sorted by name. What is not here is not
+//! exported, and a row that nobody fills does not compile. `labels.rs` says what the labels mean;
+//! docs/METRICS.md is made of both.
 
 /// What a metric is to Prometheus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,20 @@ pub enum Stability {
     Internal,
 }
 
+impl Stability {
+    /// The word of the page.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Stable => "stable",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Units that a name may end with. OpenMetrics tells them apart from the name.
+const UNITS: [&str; 1] = ["seconds"];
+
 /// The family of a row, for whoever fills it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
@@ -42,6 +57,7 @@ pub(crate) enum Family {
     DetectionSeconds,
     EbpfRecordsDropped,
     EbpfRunsSkipped,
+    IncidentVolumes,
     Incidents,
     MountEventsDropped,
     MountStackDepth,
@@ -64,9 +80,12 @@ pub(crate) enum Family {
     StatePersistErrors,
     VolumeConditionReason,
     VolumeErrors,
+    VolumeIncident,
     VolumeInfo,
     VolumeLastOk,
+    VolumeRepairHeld,
     VolumeState,
+    VolumeStateSince,
 }
 
 /// One metric.
@@ -83,6 +102,20 @@ pub struct Row {
     /// One sentence.
     pub help: &'static str,
     pub(crate) family: Family,
+}
+
+impl Row {
+    /// The name without the suffix of counters: what OpenMetrics calls the family.
+    #[must_use]
+    pub fn base(&self) -> &'static str {
+        self.name.strip_suffix("_total").unwrap_or(self.name)
+    }
+
+    /// What is counted, where that is no mere number.
+    #[must_use]
+    pub fn unit(&self) -> Option<&'static str> {
+        UNITS.into_iter().find(|unit| self.base().strip_suffix(unit).is_some_and(|rest| rest.ends_with('_')))
+    }
 }
 
 const fn row(
@@ -146,6 +179,14 @@ pub const TABLE: &[Row] = &[
         &["program"],
         "Runs of a program that the kernel skipped while another task was stopped in it on the same processor; calls \
          that failed just then are not counted.",
+    ),
+    row(
+        Family::IncidentVolumes,
+        "mountie_incident_volumes",
+        STABLE_GAUGE,
+        &["kind", "name"],
+        "Volumes that are sick now in an incident that goes on, by the server, device or FUSE daemon that they have in \
+         common; there is a series for each incident, and none where there is no incident.",
     ),
     row(
         Family::Incidents,
@@ -297,11 +338,20 @@ pub const TABLE: &[Row] = &[
         "Failed operations on the volume since the agent started; evidence, not a verdict.",
     ),
     row(
+        Family::VolumeIncident,
+        "mountie_volume_incident",
+        STABLE_GAUGE,
+        &["volume", "kind"],
+        "1 while the volume is part of an incident: sick, or not long well, for the sake of a server, device or FUSE \
+         daemon that others have in common with it.",
+    ),
+    row(
         Family::VolumeInfo,
         "mountie_volume_info",
         STABLE_GAUGE,
-        &["volume", "mountpoint", "fstype", "device"],
-        "Always 1; what the volume is. The device is empty when nothing is mounted.",
+        &["volume", "mountpoint", "fstype", "device", "server", "mode"],
+        "Always 1; what the volume is, and what the agent may do. The device is empty when nothing is mounted, the \
+         server where there is none.",
     ),
     row(
         Family::VolumeLastOk,
@@ -311,11 +361,25 @@ pub const TABLE: &[Row] = &[
         "When a probe was last good, since the epoch; 0 when none was since the agent started.",
     ),
     row(
+        Family::VolumeRepairHeld,
+        "mountie_volume_repair_held",
+        STABLE_GAUGE,
+        &["volume", "cause"],
+        "1 while the cause keeps repairs of the volume from beginning. A pause holds also while nothing is to be repaired.",
+    ),
+    row(
         Family::VolumeState,
         "mountie_volume_state",
         STABLE_GAUGE,
         &["volume", "state"],
         "1 for the state of the volume, 0 for every other state.",
+    ),
+    row(
+        Family::VolumeStateSince,
+        "mountie_volume_state_since_timestamp_seconds",
+        STABLE_GAUGE,
+        &["volume"],
+        "Since when state and reason are what they are, since the epoch; also over a restart of the agent.",
     ),
 ];
 

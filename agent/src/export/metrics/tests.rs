@@ -5,20 +5,26 @@ use std::time::Duration;
 
 use agent_core::errno::Errno;
 use agent_core::id::{Generation, PlanId, ProbeId, VolumeId};
+use agent_core::incident::{Incident, IncidentId};
 use agent_core::observation::{NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Source};
 use agent_core::remediation::{Outcome, Refusal};
+use agent_core::status::{HeldUp, Hold};
 use agent_core::time::Monotonic;
 use agent_core::verdict::HealthState;
 use agent_core::volume::Mode;
 
+use super::labels::{LABELS, label_of, words_of};
 use super::strict::{Series, parse};
-use super::table::TABLE;
+use super::table::{Row, TABLE};
 use super::{Metrics, Suppression};
 use crate::export::Snapshot;
-use crate::export::sample::{detection, mount_plan, probe_ok, quiet_volume, sample_snapshot, seconds};
+use crate::export::sample::{
+    detection, incident, mount_plan, probe_ok, quiet_volume, sample_snapshot, seconds,
+};
+use crate::export::text::Format;
 
 fn scrape(metrics: &Metrics, snapshot: &Snapshot) -> BTreeMap<Series, f64> {
-    let text = metrics.render(snapshot);
+    let text = metrics.render(snapshot, Format::Prometheus);
     parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
@@ -50,6 +56,108 @@ fn the_table_is_sorted_and_follows_the_naming_rules() {
         assert_eq!(row.name.ends_with("_total"), row.kind == super::table::Kind::Counter, "{}", row.name);
         assert!(row.help.ends_with('.') && !row.labels.contains(&"le"), "{}", row.name);
     }
+}
+
+#[test]
+fn every_label_is_explained_and_every_explanation_has_a_metric() {
+    for row in TABLE {
+        for name in row.labels {
+            assert!(label_of(row.name, name).is_some(), "{} of {} means nothing", name, row.name);
+        }
+    }
+    for label in LABELS {
+        let is_used = |row: &Row| {
+            let found = label_of(row.name, label.name).filter(|_| row.labels.contains(&label.name));
+            found.is_some_and(|found| found.of == label.of)
+        };
+        assert!(TABLE.iter().any(is_used), "{} of `{}` is in no metric", label.name, label.of);
+        let words = words_of(label);
+        assert!(words.is_none_or(|words| words.len() > 1), "{} has no choice", label.name);
+    }
+    assert!(LABELS.windows(2).all(|pair| pair[0].name <= pair[1].name));
+}
+
+#[test]
+fn values_of_labels_are_those_that_are_told() {
+    let metrics = Metrics::new().unwrap();
+    metrics.observe_probe(&probe("models", seconds(1), probe_ok()));
+    for (name, labels) in scrape(&metrics, &sample_snapshot()).keys() {
+        for (label, value) in labels.iter().filter(|(label, _)| label != "le") {
+            let words = label_of(name, label).and_then(words_of);
+            assert!(words.is_none_or(|words| words.contains(value.as_str())), "{name} {label}=\"{value}\"");
+        }
+    }
+}
+
+#[test]
+fn both_formats_tell_the_same() {
+    let metrics = Metrics::new().unwrap();
+    let snapshot = sample_snapshot();
+    let open = metrics.render(&snapshot, Format::OpenMetrics);
+    let body = open.strip_suffix("# EOF\n").expect("an end");
+    let units: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("# UNIT ")).collect();
+    let expected: Vec<String> =
+        TABLE.iter().filter_map(|row| row.unit().map(|unit| format!("{} {unit}", row.base()))).collect();
+    assert_eq!(units, expected);
+    assert!(units.iter().all(|line| line.split_once(' ').is_some_and(|(name, unit)| name.ends_with(unit))));
+    // Where the two differ: units, the names of counters in the head, and how bounds are written.
+    let mut plain = String::new();
+    for line in body.lines().filter(|line| !line.starts_with("# UNIT ")) {
+        let counter =
+            TABLE.iter().find(|row| row.base() != row.name && line.split(' ').nth(2) == Some(row.base()));
+        match counter.filter(|_| line.starts_with('#')) {
+            Some(row) => plain.push_str(&line.replacen(row.base(), row.name, 1)),
+            None if line.contains("le=\"") => plain.push_str(&line.replace(".0\"} ", "\"} ")),
+            None => plain.push_str(line),
+        }
+        plain.push('\n');
+    }
+    let wanted = metrics.render(&snapshot, Format::Prometheus);
+    let other = plain.lines().zip(wanted.lines()).find(|(found, wanted)| found != wanted);
+    assert_eq!((other, plain.lines().count()), (None, wanted.lines().count()));
+}
+
+#[test]
+fn a_volume_tells_since_when_in_which_incident_and_what_holds_its_repair() {
+    let mut snapshot = with_volumes(&["a", "b"]);
+    snapshot.incidents = vec![incident().into()];
+    snapshot.volumes[0].incident = Some(IncidentId(3));
+    snapshot.volumes[0].condition.since_wall = Some(Duration::from_secs(1_700_000_000));
+    snapshot.volumes[0].mode = Mode::Act;
+    let hold = Hold::Change;
+    snapshot.volumes[0].held_up = Some(HeldUp { hold, since: seconds(1), until: None, text: String::new() });
+    let series = scrape(&Metrics::new().unwrap(), &snapshot);
+    let of = |name, volume, label, word| value(&series, name, &[("volume", volume), (label, word)]);
+    for (kind, is_in) in [("server", 1.0), ("device", 0.0), ("daemon", 0.0)] {
+        assert_eq!(of("volume_incident", "a", "kind", kind), Some(is_in));
+        assert_eq!(of("volume_incident", "b", "kind", kind), Some(0.0));
+    }
+    for (cause, holds) in [("other_healer", 1.0), ("server_unreachable", 0.0), ("hook", 0.0), ("paused", 0.0)]
+    {
+        assert_eq!(of("volume_repair_held", "a", "cause", cause), Some(holds));
+        assert_eq!(of("volume_repair_held", "b", "cause", cause), Some(0.0));
+    }
+    let since = |volume| value(&series, "volume_state_since_timestamp_seconds", &[("volume", volume)]);
+    assert_eq!(since("a"), Some(1_700_000_000.0));
+    assert_eq!(since("b"), Some(snapshot.clock().at(seconds(100)).epoch_seconds()));
+    let labels = [("kind", "server"), ("name", "filer1")];
+    assert_eq!(value(&series, "incident_volumes", &labels), Some(2.0));
+    let info =
+        series.keys().find(|(name, labels)| name == "mountie_volume_info" && labels[0].1 == "a").unwrap();
+    assert_eq!(
+        info.1[4..],
+        [("server", "filer1"), ("mode", "act")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+    );
+}
+
+#[test]
+fn an_incident_that_is_over_has_no_series_and_leaves_no_volume_in_it() {
+    let mut snapshot = with_volumes(&["a"]);
+    snapshot.incidents = vec![Incident { ended: Some(seconds(900)), ..incident() }.into()];
+    snapshot.volumes[0].incident = Some(IncidentId(3));
+    let series = scrape(&Metrics::new().unwrap(), &snapshot);
+    assert!(!series.keys().any(|(name, _)| name == "mountie_incident_volumes"));
+    assert_eq!(value(&series, "volume_incident", &[("volume", "a"), ("kind", "server")]), Some(0.0));
 }
 
 #[test]
@@ -298,9 +406,9 @@ fn a_thousand_volumes_are_rendered() {
     let metrics = Metrics::new().unwrap();
     let ids: Vec<String> = (0..1000).map(|number| format!("volume-{number:04}")).collect();
     let snapshot = with_volumes(&ids.iter().map(String::as_str).collect::<Vec<_>>());
-    let text = metrics.render(&snapshot);
+    let text = metrics.render(&snapshot, Format::Prometheus);
     let started = crate::sys::clock::now();
-    let again = metrics.render(&snapshot);
+    let again = metrics.render(&snapshot, Format::Prometheus);
     let took = crate::sys::clock::now().since(started);
     // Printed, not judged: the machine decides.
     println!("1000 volumes: {} bytes, {} lines in {took:?}", again.len(), again.lines().count());

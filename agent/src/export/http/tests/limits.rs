@@ -10,13 +10,23 @@ use hyper::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::super::SCRAPE_LASTS;
 use super::super::check::{self, Turn};
 use super::super::listen::{Limits, Peer};
+use super::super::scrape::SCRAPE_LASTS;
 use super::{PATIENCE, Server, WIDE, fresh_snapshot};
 use crate::export::Snapshot;
 use crate::export::sample::{quiet_volume, sample_snapshot};
+use crate::export::text::Format;
 use crate::sys::clock;
+
+/// Whether a client gets all that it was promised. One that was cut off before it was promised anything does not.
+async fn is_whole(stream: &mut UnixStream) -> bool {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    body.len() == promised.parse::<usize>().unwrap()
+}
 
 #[tokio::test]
 async fn clients_that_send_nothing_do_not_keep_others_out() {
@@ -39,11 +49,7 @@ async fn clients_that_do_not_read_do_not_keep_others_out() {
     // The answer is larger than what the socket takes in without a reader.
     lazy.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
-    let mut cut_off = String::new();
-    lazy.read_to_string(&mut cut_off).await.unwrap();
-    let (head, body) = cut_off.split_once("\r\n\r\n").unwrap();
-    let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-    assert!(body.len() < promised.parse().unwrap(), "the lazy client got everything");
+    assert!(!is_whole(&mut lazy).await, "the lazy client got everything");
 }
 
 #[tokio::test]
@@ -86,34 +92,31 @@ async fn slow_readers_have_their_time_and_slow_scrapers_little() {
     reader.readable().await.unwrap();
     // Longer than the one may take, and a small part of what the other may.
     tokio::time::sleep(limits.brief * 4).await;
-    let is_whole = async |stream: &mut UnixStream| {
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-        body.len() == promised.parse::<usize>().unwrap()
-    };
     assert!(!is_whole(&mut scraper).await, "a scraper that does not read was waited for");
     assert!(is_whole(&mut reader).await, "a reader was cut off");
 }
 
 #[tokio::test]
-async fn scrapes_of_one_snapshot_share_one_text() {
+async fn scrapes_of_one_snapshot_share_one_text_for_each_format() {
     let server = Server::start(fresh_snapshot()).await;
-    let scrape = || server.shared.scrape(&server.shared.snapshot());
-    let first = scrape();
-    // Only the first was rendered: they are the same bytes in memory, unless this took longer than one lasts.
-    let made = || server.shared.scraped.lock().unwrap().as_ref().unwrap().made;
-    let of_first = made();
-    let second = scrape();
-    assert_eq!(first.as_ptr() == second.as_ptr(), made() == of_first);
-    server.publish.send_replace(Arc::new(fresh_snapshot()));
-    assert_ne!(scrape().as_ptr(), second.as_ptr());
-    let latest = server.shared.snapshot();
-    let aged = clock::now() - SCRAPE_LASTS;
-    server.shared.scraped.lock().unwrap().as_mut().unwrap().made = aged;
-    drop(server.shared.scrape(&latest));
-    assert!(made() > aged, "an old text was given");
+    let shared = &server.shared;
+    let scrape = |format| shared.scraped.text(&shared.metrics, &shared.snapshot(), format);
+    for format in Format::ALL {
+        let first = scrape(format);
+        // Only the first was rendered: they are the same bytes in memory, unless this took longer than one lasts.
+        let made = || shared.scraped.with_last(format, |last| last.made).unwrap();
+        let of_first = made();
+        let second = scrape(format);
+        assert_eq!(first.as_ptr() == second.as_ptr(), made() == of_first);
+        server.publish.send_replace(Arc::new(fresh_snapshot()));
+        assert_ne!(scrape(format).as_ptr(), second.as_ptr());
+        let aged = clock::now() - SCRAPE_LASTS;
+        shared.scraped.with_last(format, |last| last.made = aged).unwrap();
+        drop(scrape(format));
+        assert!(made() > aged, "an old text was given");
+    }
+    let texts = Format::ALL.map(scrape);
+    assert_ne!(texts[0], texts[1], "one format was given for the other");
 }
 
 #[tokio::test]

@@ -1,0 +1,99 @@
+//! A node on which much is broken, for those who look at an agent from outside: metrics, rules, dashboards, pages.
+//!
+//! It prints where the agent listens when everything is as it should be, and goes on until its input ends.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use integration_tests::harness::agent::{Agent, Setup, Volume};
+use integration_tests::harness::bench::{Bench, in_memory};
+use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
+use integration_tests::harness::mnt_ns::{bind, make_bind_readonly};
+use integration_tests::harness::reader::{Reader, Work};
+use nix::errno::Errno;
+
+/// Volumes that are well at first.
+const WELL: [&str; 9] =
+    ["models", "repaired", "errors", "hung", "readonly", "given-up", "paused", "shared-a", "shared-b"];
+/// How often applications read.
+const PACE: Duration = Duration::from_millis(50);
+
+pub(super) fn run(bench: &mut Bench) -> Result<()> {
+    let start = |name: &str| Injector::start(bench, name, "here");
+    let (models, repaired, errors) = (start("models")?, start("repaired")?, start("errors")?);
+    let (hung, given_up, paused) = (start("hung")?, start("given-up")?, start("paused")?);
+    let shared = start("shared-a")?;
+    let second = bench.make_directory("shared-b")?;
+    bind(shared.mountpoint(), &second)?;
+    let (readonly, missing) = (bench.make_directory("readonly")?, bench.make_directory("missing")?);
+    in_memory(&readonly)?;
+
+    let mut command = repaired.command()?;
+    command.push("{target}".to_owned());
+    let useless = ["/bin/false".to_owned(), "{target}".to_owned()];
+    let volumes = [
+        watched("models", models.mountpoint()).sentinel("here"),
+        served("repaired", &repaired).repaired_by(&command),
+        watched("errors", errors.mountpoint()).sentinel("here"),
+        watched("hung", hung.mountpoint()),
+        watched("paused", paused.mountpoint()),
+        watched("shared-a", shared.mountpoint()),
+        watched("shared-b", &second),
+        watched("readonly", &readonly),
+        watched("missing", &missing).set("fstype", "nfs4").set("source", "filer1:/export/missing"),
+        // The last, because a line follows.
+        served("given-up", &given_up).repaired_by(&useless),
+    ];
+    let body = volumes.iter().map(Volume::to_toml).collect::<String>() + "max_attempts = 1\n";
+    let setup = Setup::new(bench, &body)?;
+    let mut agent = Agent::start_with(bench, &setup)?;
+    for name in WELL {
+        agent.wait_state(name, "healthy")?;
+    }
+
+    let reads = Reader::start(bench, "reads", Work::OpenAndRead, &errors.data(0), PACE)?;
+    let waits = Reader::start(bench, "waits", Work::Stat, &hung.data(0), PACE)?;
+    repaired.kill()?;
+    agent.wait_scrape("one volume is repaired", |scrape| {
+        Ok(scrape.sum("mountie_remediation_total", &[("volume", "repaired"), ("outcome", "changed")]) > 0.0)
+    })?;
+    errors.set(&Mode::fail(Errno::EIO, &["read"]))?;
+    hung.set(&Mode::hang_all())?;
+    shared.set(&Mode::fail_all(Errno::ESTALE))?;
+    given_up.kill()?;
+    make_bind_readonly(&readonly)?;
+    agent.command(&["pause", "paused", "--reason", "for show"])?;
+    for (name, state, reason) in [
+        ("errors", "degraded", "io_error"),
+        ("hung", "degraded", "hung"),
+        ("readonly", "degraded", "readonly"),
+        ("missing", "degraded", "missing"),
+        ("given-up", "quarantined", "disconnected"),
+    ] {
+        let scrape = agent.wait_state(name, state)?;
+        let labels = [("volume", name), ("reason", reason)];
+        let is_so = scrape.value("mountie_volume_condition_reason", &labels)? > 0.0;
+        anyhow::ensure!(is_so, "{name} is {state} for another reason: {}", scrape.summary());
+    }
+    agent.wait_scrape("two volumes of one daemon are an incident", |scrape| {
+        Ok(scrape.value("mountie_incidents", &[("kind", "daemon")])? > 0.0)
+    })?;
+    agent.wait_state("repaired", "healthy")?;
+
+    println!("surface ready {}", setup.listen);
+    std::io::stdout().flush().context("cannot say so")?;
+    std::io::stdin().read_to_end(&mut Vec::new()).context("cannot read the input")?;
+    agent.must_run()?;
+    drop((reads, waits));
+    Ok(())
+}
+
+fn watched(name: &str, place: &Path) -> Volume {
+    Volume::at(name, place).set("interval", "500ms").set("deadline", "1s")
+}
+
+fn served(name: &str, injector: &Injector) -> Volume {
+    watched(name, injector.mountpoint()).set("source", "injector").set("fstype", FSTYPE)
+}

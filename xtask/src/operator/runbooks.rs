@@ -1,0 +1,72 @@
+//! The pages of alerts: one for each, with the same headings, and commands that the agent has.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::rules::{Rule, alerts};
+use super::{RUNBOOKS, files, stem, text};
+
+/// What stands on every page, in this order.
+const HEADINGS: [&str; 4] = ["## What it means", "## What to look at", "## What to do", "## What not to do"];
+
+pub(super) fn check(root: &Path, rules: &[Rule]) -> Result<Vec<String>> {
+    let alerts = alerts(rules);
+    let mut findings = Vec::new();
+    let mut pages = BTreeSet::new();
+    for path in files(&root.join(RUNBOOKS), "md")? {
+        let (name, page) = (stem(&path), text(&path)?);
+        findings.extend(wrong_with(&name, &page));
+        pages.insert(name);
+    }
+    let pages: BTreeSet<&str> = pages.iter().map(String::as_str).collect();
+    findings.extend(alerts.difference(&pages).map(|name| format!("{name}: it has no page in {RUNBOOKS}")));
+    findings.extend(
+        pages.difference(&alerts).map(|name| format!("{RUNBOOKS}/{name}.md: there is no such alert")),
+    );
+    Ok(findings)
+}
+
+fn wrong_with(name: &str, page: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    let headings: Vec<&str> = page.lines().filter(|line| line.starts_with("## ")).collect();
+    if !page.starts_with(&format!("# {name}\n")) || headings != HEADINGS {
+        findings.push(format!("{name}: its headings are not {HEADINGS:?}"));
+    }
+    if commands(page).next().is_none() {
+        findings.push(format!("{name}: it names no command of mountie"));
+    }
+    findings
+}
+
+/// The commands of `mountie` that a page names: in the block of commands, and as code in a line.
+pub(crate) fn commands(page: &str) -> impl Iterator<Item = &str> {
+    let in_line = page.split('`').skip(1).step_by(2);
+    page.lines().chain(in_line).filter_map(|text| text.strip_prefix("mountie ")).map(|rest| {
+        let rest = rest.lines().next().unwrap_or(rest);
+        rest.split(" # ").next().unwrap_or(rest).trim()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# A\n\n## What it means\n\nx\n\n## What to look at\n\n```sh\nmountie describe VOLUME   # why\n```\n\n\
+                        ## What to do\n\n- `mountie ack VOLUME`, `df`\n\n## What not to do\n\n- x\n";
+
+    #[test]
+    fn commands_are_found_in_blocks_and_in_lines() {
+        let found: BTreeSet<&str> = commands(PAGE).collect();
+        assert_eq!(found, BTreeSet::from(["ack VOLUME", "describe VOLUME"]));
+    }
+
+    #[test]
+    fn a_page_has_its_headings_and_a_command() {
+        assert_eq!(wrong_with("A", PAGE), Vec::<String>::new());
+        assert_eq!(wrong_with("B", PAGE).len(), 1);
+        assert_eq!(wrong_with("A", &PAGE.replace("mountie ", "other ")).len(), 1);
+        assert_eq!(wrong_with("A", &PAGE.replace("## What to do\n", "")).len(), 1);
+    }
+}

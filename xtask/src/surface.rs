@@ -1,0 +1,159 @@
+//! What operators are given, tried with its real counterparts: Prometheus and promtool beside a real agent whose
+//! volumes are broken. One table of checks; each is a file below this one.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{need_root, root, step};
+use crate::{agent, setup};
+
+mod dashboards;
+mod http;
+mod metrics;
+mod rules;
+mod runbooks;
+mod tools;
+mod world;
+
+use tools::Tools;
+use world::World;
+
+/// What a check needs, besides the built agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// `promtool`.
+    Promtool,
+    /// The Python reader of OpenMetrics, which is strict.
+    OpenMetricsReader,
+    /// An agent beside broken volumes, and a Prometheus that scrapes it.
+    World,
+}
+
+impl Need {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Promtool => "promtool",
+            Self::OpenMetricsReader => "python3-prometheus-client",
+            Self::World => "agent, Prometheus",
+        }
+    }
+}
+
+/// One check.
+struct Check {
+    name: &'static str,
+    needs: &'static [Need],
+    /// What was seen, in a few words; an error says what is wrong.
+    run: fn(&Scene) -> Result<String>,
+}
+
+/// Every check, in order.
+const CHECKS: &[Check] = &[
+    rules::SYNTAX,
+    rules::TESTED,
+    runbooks::COMMANDS,
+    metrics::TEXT,
+    metrics::OPEN_METRICS,
+    metrics::COMPLETE,
+    rules::ALERTS,
+    dashboards::QUERIES,
+];
+
+/// What checks are run with.
+struct Scene {
+    /// The agent's binary.
+    binary: PathBuf,
+    tools: Tools,
+    world: Option<World>,
+}
+
+impl Scene {
+    /// The agent and its Prometheus, for checks that need them.
+    fn world(&self) -> Result<&World> {
+        self.world.as_ref().context("the check does not say that it needs the world")
+    }
+}
+
+/// How a check ended.
+struct Row {
+    name: &'static str,
+    needs: String,
+    took: Duration,
+    result: Result<String>,
+}
+
+/// Runs the checks and prints the table; fails when one of them does.
+pub(crate) fn run(filter: Option<&str>) -> Result<()> {
+    need_root("surface")?;
+    setup::run()?;
+    let chosen: Vec<&Check> =
+        CHECKS.iter().filter(|check| filter.is_none_or(|part| check.name.contains(part))).collect();
+    if chosen.is_empty() {
+        bail!(
+            "no check has such a name; there are: {}",
+            CHECKS.iter().map(|check| check.name).collect::<Vec<_>>().join(", ")
+        );
+    }
+    let binary = agent::build(agent::Profile::Debug)?;
+    let tools = Tools::find(&root().join("target/surface"))?;
+    let world = if chosen.iter().any(|check| check.needs.contains(&Need::World)) {
+        Some(World::start(&binary, &tools)?)
+    } else {
+        None
+    };
+    let scene = Scene { binary, tools, world };
+    let rows: Vec<Row> = chosen.into_iter().map(|check| row(check, &scene)).collect();
+    print!("{}", table(&rows));
+    let failed = rows.iter().filter(|row| row.result.is_err()).count();
+    if failed > 0 {
+        bail!("{failed} of {} checks failed", rows.len());
+    }
+    Ok(())
+}
+
+fn row(check: &Check, scene: &Scene) -> Row {
+    step(check.name);
+    let begin = Instant::now();
+    let result = (check.run)(scene);
+    if let Err(error) = &result {
+        eprintln!("{error:#}");
+    }
+    let needs = check.needs.iter().map(|need| need.word()).collect::<Vec<_>>().join(", ");
+    Row { name: check.name, needs, took: begin.elapsed(), result }
+}
+
+/// The rows, as Markdown.
+fn table(rows: &[Row]) -> String {
+    let mut text = String::from("\n| check | needs | result | seconds | seen |\n|---|---|---|---|---|\n");
+    for Row { name, needs, took, result } in rows {
+        let (word, seen) = match result {
+            Ok(seen) => ("ok", seen.clone()),
+            Err(error) => ("FAILED", error.to_string()),
+        };
+        let seen = seen.lines().next().unwrap_or_default().replace('|', "/");
+        text.push_str(&format!("| {name} | {needs} | {word} | {:.1} | {seen} |\n", took.as_secs_f64()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<&str> = CHECKS.iter().map(|check| check.name).collect();
+        assert_eq!(names.len(), CHECKS.len());
+    }
+
+    #[test]
+    fn the_table_shows_what_failed_and_why() {
+        let row =
+            |result| Row { name: "a", needs: "x".to_owned(), took: Duration::from_millis(1500), result };
+        let text = table(&[row(Ok("3 | 4".to_owned())), row(Err(anyhow::anyhow!("why\nmore")))]);
+        assert!(text.contains("| a | x | ok | 1.5 | 3 / 4 |\n"), "{text}");
+        assert!(text.contains("| a | x | FAILED | 1.5 | why |\n"), "{text}");
+    }
+}
