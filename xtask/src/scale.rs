@@ -1,7 +1,5 @@
 //! `prometheus-node-exporter` for the measurement of a node of many mounts: unpacked beside the build, not installed.
 
-use std::path::Path;
-
 use anyhow::Result;
 
 use crate::command::{need_root, root};

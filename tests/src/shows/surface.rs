@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use integration_tests::harness::agent::{Agent, Setup, Volume};
 use integration_tests::harness::bench::{Bench, in_memory};
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
@@ -75,7 +75,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         let scrape = agent.wait_state(name, state)?;
         let labels = [("volume", name), ("reason", reason)];
         let is_so = scrape.value("mountie_volume_condition_reason", &labels)? > 0.0;
-        anyhow::ensure!(is_so, "{name} is {state} for another reason: {}", scrape.summary());
+        ensure!(is_so, "{name} is {state} for another reason: {}", scrape.summary());
     }
     agent.wait_scrape("two volumes of one daemon are an incident", |scrape| {
         Ok(scrape.value("mountie_incidents", &[("kind", "daemon")])? > 0.0)

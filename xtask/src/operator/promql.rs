@@ -63,7 +63,10 @@ pub(crate) fn uses(query: &str) -> Result<Uses, String> {
                     if opens("(") {
                         at = list(&tokens, at + 1, &mut uses.labels)?;
                     }
-                } else if opens("(") || KEYWORDS.contains(&word.to_ascii_lowercase().as_str()) {
+                } else if opens("(")
+                    || is_aggregation(&tokens, at)
+                    || KEYWORDS.contains(&word.to_ascii_lowercase().as_str())
+                {
                     // A function, an operator, or a number in words.
                 } else {
                     let mut matchers = Vec::new();
@@ -76,6 +79,11 @@ pub(crate) fn uses(query: &str) -> Result<Uses, String> {
         }
     }
     Ok(uses)
+}
+
+/// Whether what stands in front is an aggregation with its labels first: `sum by (…) (…)`.
+fn is_aggregation(tokens: &[Token], at: usize) -> bool {
+    matches!(tokens.get(at), Some(Token::Word(word)) if word == "by" || word == "without")
 }
 
 /// The labels up to the closing bracket; where it goes on.
