@@ -20,14 +20,13 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use self::scrape::Scrapes;
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
 use super::view::{ErrorBody, EventList, IncidentList, VolumeList};
 use super::{Command, Snapshot, SnapshotReceiver};
 use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
-
-use scrape::Scrapes;
 
 pub mod listen;
 

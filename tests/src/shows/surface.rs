@@ -1,8 +1,9 @@
 //! A node on which much is broken, for those who look at an agent from outside: metrics, rules, dashboards, pages.
 //!
-//! It prints where the agent listens when everything is as it should be, and goes on until its input ends.
+//! It prints where the agent listens while all is well, breaks things when it is told to, says when everything is as it
+//! should be, and goes on until its input ends.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,6 +54,9 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         agent.wait_state(name, "healthy")?;
     }
 
+    say(&format!("surface listens {}", setup.listen))?;
+    // Who counts must have seen it well before.
+    std::io::stdin().lock().read_line(&mut String::new()).context("cannot read the input")?;
     let reads = Reader::start(bench, "reads", Work::OpenAndRead, &errors.data(0), PACE)?;
     let waits = Reader::start(bench, "waits", Work::Stat, &hung.data(0), PACE)?;
     repaired.kill()?;
@@ -82,16 +86,20 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     })?;
     agent.wait_state("repaired", "healthy")?;
 
-    println!("surface ready {}", setup.listen);
-    std::io::stdout().flush().context("cannot say so")?;
+    say("surface ready")?;
     std::io::stdin().read_to_end(&mut Vec::new()).context("cannot read the input")?;
     agent.must_run()?;
     drop((reads, waits));
     Ok(())
 }
 
+fn say(text: &str) -> Result<()> {
+    println!("{text}");
+    std::io::stdout().flush().context("cannot say so")
+}
+
 fn watched(name: &str, place: &Path) -> Volume {
-    Volume::at(name, place).set("interval", "500ms").set("deadline", "1s")
+    Volume::at(name, place).set("interval", "1s").set("deadline", "5s")
 }
 
 fn served(name: &str, injector: &Injector) -> Volume {

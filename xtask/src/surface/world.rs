@@ -2,7 +2,7 @@
 //! Both listen on the loopback alone, and end with this.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,12 +16,14 @@ use super::tools::Tools;
 use crate::command::{cargo, root, step};
 use crate::{built, operator};
 
-/// What the show prints when everything is broken as it should be, before its address.
-const READY: &str = "surface ready ";
+/// What the show prints while all is well, before the agent's address.
+const LISTENS: &str = "surface listens ";
+/// What it prints when everything is broken as it should be.
+const READY: &str = "surface ready";
 /// What Prometheus logs when it answers.
 const ANSWERS: &str = "Server is ready to receive web requests";
 /// So many scrapes give every query over a minute something to work with.
-const SCRAPES: f64 = 20.0;
+const SCRAPES: f64 = 8.0;
 /// How long something may take that others beside it may slow down.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Between two looks at whether something has come.
@@ -35,14 +37,14 @@ pub(super) struct World {
     pub(super) agent: SocketAddr,
     prometheus: SocketAddr,
     _server: Server,
-    _show: Show,
+    show: Show,
 }
 
 /// The show: it ends when nobody holds its input.
 struct Show {
     process: Child,
     input: Option<ChildStdin>,
-    _output: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 /// Prometheus.
@@ -54,7 +56,10 @@ impl World {
         let (show, agent) = Show::start(binary)?;
         let prometheus = free_address()?;
         let server = Server::start(tools, prometheus, agent)?;
-        let world = Self { agent, prometheus, _server: server, _show: show };
+        let mut world = Self { agent, prometheus, _server: server, show };
+        // What happened before its first scrape is no increase to Prometheus.
+        wait_for("a scrape", || Ok(!world.query("mountie_build_info")?.is_empty()))?;
+        world.show.break_all()?;
         step("scraping");
         wait_for("enough scrapes", || {
             let seen = world.query("min(count_over_time(mountie_build_info[10m])) and min(up) == 1")?;
@@ -109,7 +114,7 @@ impl Show {
         let tests =
             built::tests(cargo().args(["test", "--package", "integration-tests", "--test", "cases"]))?;
         let bench = tests.get("cases").context("cargo has built no test binary `cases`")?;
-        step("breaking volumes");
+        step("starting an agent");
         let mut process = Command::new(bench)
             .args(["--show", "surface"])
             .env("MOUNTIE_BIN", binary)
@@ -119,12 +124,20 @@ impl Show {
             .with_context(|| format!("cannot start {}", bench.display()))?;
         let input = process.stdin.take();
         let mut output = BufReader::new(process.stdout.take().context("the show has no output")?);
-        let address = line_with(&mut output, READY);
-        let show = Self { process, input, _output: output };
-        let line = address.context("the show has ended before all was broken")?;
-        let address = line.split(READY).nth(1).unwrap_or_default().trim();
+        let address = line_with(&mut output, LISTENS);
+        let show = Self { process, input, output };
+        let line = address.context("the show has ended before the agent was ready")?;
+        let address = line.split(LISTENS).nth(1).unwrap_or_default().trim();
         let address = address.parse().with_context(|| format!("not an address: {address}"))?;
         Ok((show, address))
+    }
+
+    /// Has it break its volumes, and waits until all are as broken as they should be.
+    fn break_all(&mut self) -> Result<()> {
+        step("breaking volumes");
+        let input = self.input.as_mut().context("the show has no input")?;
+        input.write_all(b"break\n").context("the show does not listen")?;
+        line_with(&mut self.output, READY).context("the show has ended before all was broken").map(drop)
     }
 }
 
@@ -181,7 +194,7 @@ impl Drop for Server {
 
 fn configuration(rules: &Path, agent: SocketAddr) -> String {
     format!(
-        "global: {{ scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s }}\n\
+        "global: {{ scrape_interval: 5s, scrape_timeout: 5s, evaluation_interval: 5s }}\n\
          rule_files: [{rules}]\n\
          scrape_configs:\n- job_name: mountie\n  static_configs: [{{ targets: ['{agent}'] }}]\n",
         rules = rules.display()
