@@ -1,7 +1,7 @@
 //! What operators are given, tried with its real counterparts: Prometheus and promtool beside a real agent whose
 //! volumes are broken. One table of checks; each is a file below this one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -20,9 +20,11 @@ mod world;
 use tools::Tools;
 use world::World;
 
-/// What a check needs, besides the built agent.
+/// What a check needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
+    /// The agent's binary.
+    Agent,
     /// `promtool`.
     Promtool,
     /// The Python reader of OpenMetrics, which is strict.
@@ -34,9 +36,10 @@ enum Need {
 impl Need {
     const fn word(self) -> &'static str {
         match self {
+            Self::Agent => "agent",
             Self::Promtool => "promtool",
             Self::OpenMetricsReader => "python3-prometheus-client",
-            Self::World => "agent, Prometheus",
+            Self::World => "broken volumes, Prometheus",
         }
     }
 }
@@ -64,12 +67,17 @@ const CHECKS: &[Check] = &[
 /// What checks are run with.
 struct Scene {
     /// The agent's binary.
-    binary: PathBuf,
+    binary: Option<PathBuf>,
     tools: Tools,
     world: Option<World>,
 }
 
 impl Scene {
+    /// The agent's binary, for checks that need it.
+    fn binary(&self) -> Result<&Path> {
+        self.binary.as_deref().context("the check does not say that it needs the agent")
+    }
+
     /// The agent and its Prometheus, for checks that need them.
     fn world(&self) -> Result<&World> {
         self.world.as_ref().context("the check does not say that it needs the world")
@@ -96,12 +104,17 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
             CHECKS.iter().map(|check| check.name).collect::<Vec<_>>().join(", ")
         );
     }
-    let binary = agent::build(agent::Profile::Debug)?;
-    let tools = Tools::find(&root().join("target/surface"))?;
-    let world = if chosen.iter().any(|check| check.needs.contains(&Need::World)) {
-        Some(World::start(&binary, &tools)?)
+    let is_needed = |need| chosen.iter().any(|check| check.needs.contains(&need));
+    let is_world_needed = is_needed(Need::World);
+    let binary = if is_world_needed || is_needed(Need::Agent) {
+        Some(agent::build(agent::Profile::Debug)?)
     } else {
         None
+    };
+    let tools = Tools::find(&root().join("target/surface"))?;
+    let world = match &binary {
+        Some(binary) if is_world_needed => Some(World::start(binary, &tools)?),
+        _ => None,
     };
     let scene = Scene { binary, tools, world };
     let rows: Vec<Row> = chosen.into_iter().map(|check| row(check, &scene)).collect();
