@@ -207,12 +207,11 @@ fn judge<W>(repair: &Repair<W>, place: &Place, container: &Container, healed: &H
     container.follows(&place.mountpoint).context("the container does not follow")?;
     let text = format!("fresh on {}", place.name);
     container.shares(&place.mountpoint, &text).context("host and container do not show the same")?;
-    match healed.gap.filter(|_| repair.is_gapless) {
-        Some(gap) if mounts_beneath()? => {
-            ensure!(gap.is_zero(), "there is a gap where the kernel mounts beneath");
-        }
-        Some(gap) => ensure!(!gap.is_zero(), "no gap was told"),
-        None => {}
+    let Some(gap) = healed.gap else { return Ok(()) };
+    if repair.is_gapless && mounts_beneath()? {
+        ensure!(gap.is_zero(), "there is a gap where the kernel mounts beneath");
+    } else {
+        ensure!(!gap.is_zero(), "no gap was told");
     }
     Ok(())
 }
