@@ -266,6 +266,7 @@ fn asking_settings(config: &Config, namespace: &Namespace) -> asking::Settings {
     let setting = config.agent.mount_namespace.as_path();
     asking::Settings {
         exe: PathBuf::from(OWN_BINARY),
+        launcher: vec![OWN_BINARY.into(), asking::ASK_SUBCOMMAND.into()],
         namespace: namespace.enter.clone(),
         network: namespace::network_of(setting),
     }

@@ -1,9 +1,10 @@
 //! What is asked before a repair, and of whom: the operator's hook, and whether the server can be reached.
 //!
 //! Each question is one future with a deadline, beside the event loop. A hook's program is a process group of its own
-//! that can be killed; a server is tried by a disposable child in the network of those whose mounts are watched
+//! that can be killed, started by way of a disposable child (`mountie ask`, [`run_ask_child`]); a server is tried by a disposable child in the network of those whose mounts are watched
 //! (`mountie reach`, [`run_reach_child`]). Nothing here decides what an answer means.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -17,9 +18,11 @@ use tokio::time::timeout;
 
 pub(crate) mod answer;
 mod exec;
+mod launch;
 mod post;
 mod reach;
 
+pub use launch::{ASK_SUBCOMMAND, run_ask_child};
 pub use reach::{ReachPlace, run_reach_child};
 
 use crate::sys::clock;
@@ -34,6 +37,8 @@ const TEXT_LIMIT: usize = 300;
 pub struct Settings {
     /// The binary whose `reach` command calls [`run_reach_child`].
     pub exe: PathBuf,
+    /// The command that calls [`run_ask_child`] with the words that follow.
+    pub launcher: Vec<OsString>,
     /// The mount namespace in which names of servers are looked up; `None`: the agent's own.
     pub namespace: Option<PathBuf>,
     /// The network namespace in which servers are tried; `None`: the agent's own.
@@ -46,6 +51,8 @@ pub struct Asker {
     settings: Arc<Settings>,
     /// Programs of hooks that were killed and live on.
     stuck: Arc<AtomicUsize>,
+    /// Threads that look for the sockets of hooks.
+    connecting: Arc<AtomicUsize>,
 }
 
 /// Why there is no answer, and what people are told of it.
@@ -65,7 +72,7 @@ impl Asker {
     /// Nothing is started before the first question.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings: Arc::new(settings), stuck: Arc::default() }
+        Self { settings: Arc::new(settings), stuck: Arc::default(), connecting: Arc::default() }
     }
 
     /// Asks a hook, with the evidence as JSON.
@@ -73,11 +80,14 @@ impl Asker {
         let begun = clock::now();
         let Question { id, volume, hook, .. } = question;
         let said = match &hook.how {
-            HookWay::Exec(argv) => exec::ask(argv, &evidence, hook.timeout, &self.stuck).await,
-            HookWay::Post(address) => match timeout(hook.timeout, post::ask(address, evidence)).await {
-                Ok(said) => said,
-                Err(_) => Err(Failure::new(NoAnswer::TimedOut, listener(address))),
-            },
+            HookWay::Exec(argv) => {
+                let program = (self.settings.launcher.as_slice(), argv.as_slice());
+                exec::ask(program, &evidence, hook.timeout, &self.stuck).await
+            }
+            HookWay::Post(address) => {
+                let asked = timeout(hook.timeout, post::ask(address, evidence, &self.connecting)).await;
+                asked.unwrap_or_else(|_| Err(Failure::new(NoAnswer::TimedOut, listener(address))))
+            }
         };
         let understood = said.and_then(|body| {
             answer::parse(&body).map_err(|error| Failure::new(NoAnswer::Bad, error.to_string()))

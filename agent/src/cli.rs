@@ -83,6 +83,9 @@ pub enum Command {
     /// The disposable process that tries whether a server can be reached.
     #[command(hide = true)]
     Reach(ReachArgs),
+    /// The disposable process that becomes the program of a hook.
+    #[command(hide = true)]
+    Ask(AskArgs),
     /// The disposable process that looks for holders of what was replaced in procfs.
     #[command(hide = true)]
     Consumers(ConsumersArgs),
@@ -385,6 +388,17 @@ pub struct ReachArgs {
     pub network: Option<PathBuf>,
 }
 
+/// `ask`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct AskArgs {
+    /// The agent's process id: the program ends with its agent.
+    #[arg(long, value_name = "PID")]
+    pub parent: u32,
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    pub argv: Vec<OsString>,
+}
+
 /// `consumers`
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct ConsumersArgs {
@@ -442,6 +456,7 @@ impl Cli {
             | Command::MarkFs(_)
             | Command::Census(_)
             | Command::Consumers(_)
+            | Command::Ask(_)
             | Command::Reach(_) => (&none, None),
         };
         let flags = [

@@ -15,6 +15,8 @@ pub enum ExitCode {
     Internal = 70,
     /// A privilege is missing.
     NoPermission = 77,
+    /// A child of the agent's own could not become the program that it was told to be. As shells say it.
+    NoProgram = 127,
 }
 
 impl From<ExitCode> for std::process::ExitCode {

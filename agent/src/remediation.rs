@@ -130,6 +130,7 @@ impl Executor {
                 self.carry_out(&plan, action, limits, (&mut course, pending())).await
             };
             let goes_on = course.record(name(action), step);
+            course.known.staged_is_good |= goes_on && matches!(action, Action::CheckStaged { .. });
             self.note(plan.id, Some(course.steps.clone()));
             if !goes_on {
                 break;

@@ -142,12 +142,14 @@ fn serve(
     let _ = is_ours.set(!journal.is_held_by_another());
     let (shelf, memories, more) = Shelf::open(&disk, dir, journal.is_held_by_another());
     defects.extend(more);
-    let (pause_file, pauses, more) = PauseFile::open(&disk, dir, journal.is_held_by_another());
+    let (mut pause_file, pauses, more) = PauseFile::open(&disk, dir, journal.is_held_by_another());
     defects.extend(more);
     // The receiver may have given up waiting; what comes is still written. What is known was not told then, so it must
     // not be written over by an agent that knows nothing.
     if opened.send(Found { replay, memories, pauses, defects }).is_ok() {
         let _ = shelves.send(shelf);
+    } else {
+        pause_file.leave_alone();
     }
     while let Ok(job) = queue.recv() {
         let _ = job.done.send(match &job.what {

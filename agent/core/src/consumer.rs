@@ -32,6 +32,12 @@ pub struct Dead {
 }
 
 impl Dead {
+    /// Whether a mount in a table is known to be of it.
+    #[must_use]
+    pub fn knows(&self, id: MountId) -> bool {
+        self.ids.contains(&id) && !self.gone.contains(&id)
+    }
+
     /// The mounts of it that may be in a table.
     #[must_use]
     pub fn mounts(&self) -> BTreeSet<MountId> {

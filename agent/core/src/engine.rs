@@ -558,6 +558,7 @@ impl Volume {
             self.returned_until,
             self.forgotten_at(thresholds.forget_after),
             self.asking.next_change(),
+            self.consumer_asking.next_change(),
         ]
         .into_iter()
         .flatten()

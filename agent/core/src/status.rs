@@ -102,6 +102,8 @@ pub struct VolumeStatus {
     pub blocked: Vec<BlockedTask>,
     /// How many mounts, in any namespace, still show what the volume showed before it was replaced.
     pub stale_mounts: u64,
+    /// How many mounts of its own sick superblock are known, in all namespaces; 0 while it is well.
+    pub sick_mounts: usize,
     /// The first of them, at most 16.
     pub stale: Vec<StaleMount>,
     /// How many files are open on what was replaced.

@@ -31,6 +31,7 @@ pub fn run(cli: Cli) -> ExitCode {
             let ReachArgs { parent, namespace, network } = args;
             return asking::run_reach_child(&asking::ReachPlace { parent, namespace, network });
         }
+        Command::Ask(args) => return asking::run_ask_child(args.parent, &args.argv),
         Command::Consumers(args) => return sensor::consumers::run_consumers_child(args.parent),
         _ => cli,
     };
@@ -73,6 +74,7 @@ pub fn run(cli: Cli) -> ExitCode {
         | Command::MarkFs(_)
         | Command::Census(_)
         | Command::Consumers(_)
+        | Command::Ask(_)
         | Command::Reach(_) => agent(sources, console),
     }
 }

@@ -1,22 +1,22 @@
-//! A hook that is a program: the evidence on its standard input, the answer on its standard output.
+//! A hook that is a program: the evidence on its standard input, the answer on its standard output. A child of the
+//! agent's own becomes it (`launch.rs`): to start a program is to wait for its path.
 
+use std::ffi::OsString;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_core::remediation::asking::NoAnswer;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::{ANSWER_LIMIT, Failure};
-use crate::sys::parent_death;
+use crate::exit_code::ExitCode;
+use crate::sys::process_group::Group;
+use crate::sys::{environment, parent_death};
 
-/// Where programs are looked for. The agent's own environment never reaches a hook.
-const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What is kept of a hook's complaints.
 const COMPLAINT_LIMIT: usize = 4 * 1024;
 /// Something that the program left behind may hold its output open: after its end that is read for so long.
@@ -35,7 +35,7 @@ struct Said {
 
 /// Runs the program. It has a process group of its own, which is killed with it when its time is over.
 pub(super) async fn ask(
-    argv: &[String],
+    (launcher, argv): (&[OsString], &[String]),
     evidence: &[u8],
     limit: Duration,
     stuck: &Arc<AtomicUsize>,
@@ -44,7 +44,7 @@ pub(super) async fn ask(
         let text = format!("{STUCK_MAX} hooks were killed and do not end");
         return Err(Failure::new(NoAnswer::Unreachable, text));
     }
-    let mut child = start(argv)
+    let mut child = start(launcher, argv)
         .map_err(|error| Failure::new(NoAnswer::Unreachable, format!("{}: {error}", name(argv))))?;
     let group = Group::of(&child);
     match timeout(limit, talk(&mut child, evidence)).await {
@@ -71,13 +71,14 @@ fn name(argv: &[String]) -> &str {
     argv.first().map(String::as_str).unwrap_or_default()
 }
 
-fn start(argv: &[String]) -> std::io::Result<Child> {
-    let mut command = Command::new(name(argv));
+fn start(launcher: &[OsString], argv: &[String]) -> std::io::Result<Child> {
+    let mut words = launcher.iter();
+    let mut command = Command::new(words.next().cloned().unwrap_or_default());
+    environment::clear(command.as_std_mut());
     command
-        .args(argv.iter().skip(1))
-        .env_clear()
-        .env("PATH", SEARCH_PATH)
-        .env("LANG", "C")
+        .args(words)
+        .args(["--parent", &std::process::id().to_string(), "--"])
+        .args(argv)
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -85,28 +86,6 @@ fn start(argv: &[String]) -> std::io::Result<Child> {
         .process_group(0);
     parent_death::bind(command.as_std_mut());
     command.spawn()
-}
-
-/// The group of a child that is not reaped yet. Killed when it is dropped, also when nobody waits any more.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
-    }
-
-    fn release(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // ESRCH: all of it is gone already.
-            let _ = killpg(group, Signal::SIGKILL);
-        }
-    }
 }
 
 async fn talk(child: &mut Child, evidence: &[u8]) -> Result<Said, Failure> {
@@ -122,8 +101,8 @@ async fn talk(child: &mut Child, evidence: &[u8]) -> Result<Said, Failure> {
     let read = async {
         tokio::join!(
             write,
-            fill(stdout, &mut output, ANSWER_LIMIT),
-            fill(stderr, &mut complaint, COMPLAINT_LIMIT)
+            fill(stdout, &mut output, ANSWER_LIMIT, Beyond::Refused),
+            fill(stderr, &mut complaint, COMPLAINT_LIMIT, Beyond::Dropped)
         )
         .1
     };
@@ -145,14 +124,28 @@ fn too_long() -> Failure {
     Failure::new(NoAnswer::Bad, format!("the answer is longer than {ANSWER_LIMIT} bytes"))
 }
 
-/// Reads to the end. False when there is more than the limit; what lies beyond it is left unread.
-async fn fill(from: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>, limit: usize) -> bool {
+/// What becomes of more than the limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beyond {
+    /// It is left unread: who says so much is wrong.
+    Refused,
+    /// It is read and forgotten: who complains much may still be right, and would die of a closed pipe.
+    Dropped,
+}
+
+/// Reads to the end, or to what is refused: then false.
+async fn fill(
+    from: Option<impl AsyncRead + Unpin>,
+    into: &mut Vec<u8>,
+    limit: usize,
+    beyond: Beyond,
+) -> bool {
     let Some(mut from) = from else { return true };
     let mut piece = [0_u8; 4096];
     while let Ok(count @ 1..) = from.read(&mut piece).await {
         let room = limit.saturating_sub(into.len());
         into.extend_from_slice(piece.get(..count.min(room)).unwrap_or_default());
-        if count > room {
+        if count > room && beyond == Beyond::Refused {
             return false;
         }
     }
@@ -166,6 +159,9 @@ fn judge(argv: &[String], said: Said) -> Result<Vec<u8>, Failure> {
     let complaint = String::from_utf8_lossy(&said.complaint);
     let first = complaint.lines().map(str::trim).find(|line| !line.is_empty());
     let first = first.map_or(String::new(), |line| format!(": {line}"));
+    if said.status.code() == Some(ExitCode::NoProgram as i32) {
+        return Err(Failure::new(NoAnswer::Unreachable, format!("{}{first}", name(argv))));
+    }
     Err(Failure::new(NoAnswer::Failed, format!("{} ended with {}{first}", name(argv), said.status)))
 }
 

@@ -1,6 +1,8 @@
 //! A hook that listens: the evidence is posted to it, the answer is the body of what comes back.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_core::remediation::asking::NoAnswer;
 use agent_core::volume::HookAddress;
@@ -11,13 +13,20 @@ use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Handle;
 
 use super::{ANSWER_LIMIT, Failure};
 
 const HTTP_PORT: u16 = 80;
+/// With so many sockets that are still looked for, no other is.
+const CONNECTING_MAX: usize = 8;
 
-/// Posts. The caller limits the time.
-pub(super) async fn ask(address: &HookAddress, evidence: Vec<u8>) -> Result<Vec<u8>, Failure> {
+/// Posts. The caller limits the time; `connecting` counts the threads that look for a socket.
+pub(super) async fn ask(
+    address: &HookAddress,
+    evidence: Vec<u8>,
+    connecting: &Arc<AtomicUsize>,
+) -> Result<Vec<u8>, Failure> {
     let unreachable = |error: io::Error| {
         Failure::new(NoAnswer::Unreachable, format!("{}: {error}", super::listener(address)))
     };
@@ -28,9 +37,40 @@ pub(super) async fn ask(address: &HookAddress, evidence: Vec<u8>) -> Result<Vec<
             exchange(stream, (authority, path), evidence).await
         }
         HookAddress::Unix(socket) => {
-            let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+            let stream = connect(socket, connecting).await.map_err(unreachable)?;
             exchange(stream, ("mountie", "/"), evidence).await
         }
+    }
+}
+
+/// Connects on a thread of its own: the kernel looks up the socket's path within the call, which hangs where the path
+/// does. Such a thread stays until the kernel lets it go, whoever has given up meanwhile.
+async fn connect(socket: &str, connecting: &Arc<AtomicUsize>) -> io::Result<UnixStream> {
+    let place = Place::take(connecting).ok_or_else(|| {
+        io::Error::other(format!("{CONNECTING_MAX} attempts to find a hook's socket do not end"))
+    })?;
+    let (socket, runtime) = (socket.to_owned(), Handle::current());
+    let connect = move || {
+        let _place = place;
+        runtime.block_on(UnixStream::connect(socket))
+    };
+    tokio::task::spawn_blocking(connect).await.map_err(io::Error::other)?
+}
+
+/// One of the few threads that may look for sockets; given back when it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Self(Arc::clone(taken));
+        // Counted at once, so that it is given back in either case.
+        (taken.fetch_add(1, Ordering::Relaxed) < CONNECTING_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -80,6 +120,20 @@ async fn exchange(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_sockets_are_looked_for_at_once_than_a_few() {
+        let taken = Arc::default();
+        let places: Vec<_> = std::iter::from_fn(|| Place::take(&taken)).collect();
+        assert_eq!((places.len(), taken.load(Ordering::Relaxed)), (CONNECTING_MAX, CONNECTING_MAX));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let refused = runtime.block_on(connect("/nonexistent/ask.sock", &taken)).unwrap_err();
+        assert!(refused.to_string().contains("do not end"), "{refused}");
+        drop(places);
+        let missing = runtime.block_on(connect("/nonexistent/ask.sock", &taken)).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        assert_eq!(taken.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn hosts_are_told_from_ports() {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use agent_core::engine::ReachOrder;
 use agent_core::observation::Reach;
 use agent_core::path::BytePath;
+use agent_core::time::Monotonic;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 
 use super::Settings;
 use crate::exit_code::ExitCode;
-use crate::sys::{descriptors, environment, mount, network, parent_death};
+use crate::sys::{clock, descriptors, environment, mount, network, parent_death};
 
 /// What the child needs beyond the time for the connection.
 const SLACK: Duration = Duration::from_secs(2);
@@ -148,6 +149,7 @@ impl Target {
     /// Tries all names and addresses at once: one that does not answer must not use up the time of the others. What the
     /// first name says is what people are told.
     fn attempt(&self) -> Result<(), String> {
+        let begun = clock::now();
         let (said, heard) = mpsc::channel();
         for (number, host) in self.hosts.iter().enumerate() {
             let (said, host, port, limit) = (said.clone(), host.clone(), self.port, self.limit);
@@ -163,13 +165,22 @@ impl Target {
             });
         }
         drop(said);
-        self.hear(&heard)
+        self.hear(&heard, begun)
     }
 
-    fn hear(&self, heard: &mpsc::Receiver<(usize, Result<(), String>)>) -> Result<(), String> {
+    /// One time limit for all that is said, however often something is.
+    fn hear(
+        &self,
+        heard: &mpsc::Receiver<(usize, Result<(), String>)>,
+        begun: Monotonic,
+    ) -> Result<(), String> {
         let mut first: Option<(usize, String)> = None;
         loop {
-            match heard.recv_timeout(self.limit) {
+            let left = self.limit.saturating_sub(clock::now().since(begun));
+            // With no time left, what has been said already would still be heard, without an end.
+            let said =
+                if left.is_zero() { Err(mpsc::RecvTimeoutError::Timeout) } else { heard.recv_timeout(left) };
+            match said {
                 Ok((_, Ok(()))) => return Ok(()),
                 Ok((number, Err(why))) if first.as_ref().is_none_or(|(before, _)| number < *before) => {
                     first = Some((number, why));
@@ -221,6 +232,16 @@ mod tests {
         drop(listener);
         assert_eq!(attempt(&["127.0.0.1"], port), Err("connection refused".to_owned()));
         assert_eq!(attempt(&["127.0.0.1", "name.invalid"], port), Err("connection refused".to_owned()));
+    }
+
+    #[test]
+    fn many_refusals_do_not_lengthen_the_time() {
+        let (said, heard) = mpsc::sync_channel(1);
+        let refusing = std::thread::spawn(move || while said.send((1, Err("no".to_owned()))).is_ok() {});
+        let target = Target { hosts: Vec::new(), port: 1, limit: Duration::from_millis(200) };
+        assert_eq!(target.hear(&heard, clock::now()), Err("no".to_owned()));
+        drop(heard);
+        refusing.join().unwrap();
     }
 
     #[test]

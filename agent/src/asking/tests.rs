@@ -38,7 +38,10 @@ fn question(how: HookWay, limit: Duration) -> Question {
 
 fn ask(how: HookWay, limit: Duration) -> AnswerReport {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let asker = Asker::new(Settings { exe: "/bin/false".into(), namespace: None, network: None });
+    // Stands for the child that becomes the program.
+    let launcher = ["/bin/sh", "-c", r#"shift 3; exec "$@""#, "ask"].map(Into::into).to_vec();
+    let exe = "/bin/false".into();
+    let asker = Asker::new(Settings { exe, launcher, namespace: None, network: None });
     let report = runtime.block_on(asker.ask(question(how, limit), EVIDENCE.to_vec()));
     runtime.shutdown_background();
     assert_eq!((report.id, report.volume.as_str()), (QuestionId(7), "v"));
@@ -88,6 +91,13 @@ fn a_program_that_fails_or_says_nonsense_gives_no_answer() {
     assert!(long.text.contains("65536"), "{}", long.text);
     let missing = ask(HookWay::Exec(vec!["/nonexistent/ask".into()]), Duration::from_secs(60));
     assert_eq!(missing.answer, Answer::Nothing(NoAnswer::Unreachable));
+    assert!(missing.text.starts_with("/nonexistent/ask: "), "{}", missing.text);
+}
+
+#[test]
+fn a_program_that_complains_at_length_is_heard_all_the_same() {
+    let report = shell(r#"head -c 100000 /dev/zero >&2 && echo '{"answer":"remount"}'"#);
+    assert_eq!(report.answer, Answer::Remount, "{}", report.text);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use agent_core::path::BytePath;
 use agent_core::policy::Policy;
-use agent_core::volume::{Discovery, Mode, ProbeUser, Selector, VolumeSpec, Watch};
+use agent_core::volume::{Discovery, HookAddress, HookWay, Mode, ProbeUser, Selector, VolumeSpec, Watch};
 
 use super::error::{Place, Problem};
 use super::raw::{RawAgent, RawConfig, RawDiscovery, RawProbe, RawSelector, RawVolume, RawWatch};
@@ -23,14 +23,18 @@ pub(super) fn config(raw: RawConfig, document: &Document<'_>) -> Config {
     let discovery = discovery(raw.discovery, document);
     let stage_root = agent.stage_root();
     let mut volumes = Vec::new();
+    let mut hooks = Vec::new();
     let mut seen = Seen::default();
     for raw in raw.volumes {
         seen.check(&raw, document);
         let place = mountpoint_place(&raw);
+        let hook_place = hook_place(&raw);
         let Some(spec) = volume::spec(raw, &defaults, document) else { continue };
         check_own_places(&spec, &place, &agent, document);
+        hooks.extend(hook_path(&spec).zip(hook_place));
         volumes.push(spec);
     }
+    check_hooks(&hooks, &volumes, document);
     let default = KernelConfig::default();
     let kernel = KernelConfig {
         family: raw.family.value().unwrap_or(default.family),
@@ -151,6 +155,39 @@ fn mountpoint_place(raw: &RawVolume) -> Place {
     match &raw.mountpoint {
         Given::Is(_, place) | Given::Absent(place) => place.clone(),
         Given::Broken => Place::new("", None),
+    }
+}
+
+fn hook_place(raw: &RawVolume) -> Option<Place> {
+    match &raw.repair.hook {
+        Given::Is(_, place) => Some(place.clone()),
+        Given::Absent(_) | Given::Broken => None,
+    }
+}
+
+/// The program or socket that is asked. What is looked up lies where the system has its programs.
+fn hook_path(spec: &VolumeSpec) -> Option<BytePath> {
+    let path = match &spec.repair.hook.as_ref()?.how {
+        HookWay::Exec(argv) => argv.first().filter(|program| program.starts_with('/'))?,
+        HookWay::Post(HookAddress::Unix(socket)) => socket,
+        HookWay::Post(HookAddress::Http { .. }) => return None,
+    };
+    Some(BytePath::new(path.as_bytes()))
+}
+
+/// A hook that lies on a volume hangs or vanishes with it, just when somebody is to be asked. Everything lies on the
+/// root directory.
+fn check_hooks(hooks: &[(BytePath, Place)], volumes: &[VolumeSpec], document: &Document<'_>) {
+    for (path, place) in hooks {
+        let on =
+            |volume: &&VolumeSpec| volume.mountpoint.as_bytes() != b"/" && path.is_within(&volume.mountpoint);
+        if let Some(volume) = volumes.iter().find(on) {
+            let why = format!(
+                "which lies on the volume at {}; a hook must answer while volumes do not: move it elsewhere",
+                volume.mountpoint
+            );
+            document.report(place.clone(), Problem::Conflict { found: format!("\"{path}\""), why });
+        }
     }
 }
 

@@ -33,6 +33,9 @@ pub fn log_transition(transition: &Transition) {
     let reason = transition.reason.map(Reason::label);
     let detail = hide(&transition.message);
     match (transition.from.is_sick(), transition.to) {
+        (_, HealthState::Quarantined) if transition.from == HealthState::Quarantined => {
+            info!(volume, reason, detail, "Volume is given up still");
+        }
         (_, HealthState::Quarantined) => {
             error!(volume, from, to, reason, detail, "Giving up on the volume, a person must act");
         }

@@ -172,6 +172,8 @@ pub struct VolumeView {
     /// How many mounts, in any namespace, still show what was replaced.
     #[serde(default)]
     pub stale_mounts: u64,
+    /// How many mounts of its own sick superblock are known, in all namespaces; 0 while it is well.
+    pub sick_mounts: usize,
     /// The first of them.
     #[serde(default)]
     pub stale: Vec<StaleMountView>,
@@ -358,6 +360,7 @@ impl VolumeView {
             blocked_tasks: volume.blocked_count,
             blocked: BlockedView::of(volume, snapshot),
             stale_mounts: volume.stale_mounts,
+            sick_mounts: volume.sick_mounts,
             stale: StaleMountView::of(volume),
             stale_open_files: volume.stale_files,
             stale_holders: FileHolderView::of(volume),

@@ -139,6 +139,7 @@ fn carry_out(scene: &Scene, action: WireAction, variables: Option<EnvironmentFil
         WireAction::Unstage => unmount::unstage(scene),
         WireAction::FindConsumers(wanted) => consumers::find(scene, &consumers::Order::new(scene, wanted)?),
         WireAction::FindShown(wanted) => consumers::find_shown(scene, &consumers::Order::new(scene, wanted)?),
+        WireAction::MayCover(wanted) => consumers::may_cover(scene, &consumers::Order::new(scene, wanted)?),
         WireAction::CoverConsumers(wanted) => consumers::cover(scene, &consumers::Order::new(scene, wanted)?),
         WireAction::SwapConsumers(wanted) => consumers::swap(scene, &consumers::Order::new(scene, wanted)?),
     }

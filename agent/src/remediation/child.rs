@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::killpg;
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
@@ -19,6 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{sleep, timeout};
 
 use super::wire::{Line, Request, Step};
+use crate::sys::process_group::Group;
 
 /// How long a killed group may take to be gone before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(1);
@@ -142,35 +143,6 @@ impl Launcher {
                 drop(stuck);
             }
         });
-    }
-}
-
-/// The group of a child that is listened to and not reaped yet, so that the number means that group. Killed when
-/// it is dropped: the plan was given up, and nobody else would end what the child has started.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
-    }
-
-    /// Lets the group live.
-    fn release(mut self) {
-        self.0 = None;
-    }
-
-    /// Kills the group, and tells which it was.
-    fn kill(self) -> Option<Pid> {
-        self.0
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // ESRCH: all of it is gone already.
-            let _ = killpg(group, Signal::SIGKILL);
-        }
     }
 }
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use agent_core::id::MountId;
 use agent_core::path::BytePath;
-use agent_core::remediation::consumers::{Bind, Holding, Kind, Left, Survey, Wanted, is_guard, survey};
+use agent_core::remediation::consumers::{
+    Bind, Holding, Kind, Left, Stays, Survey, Wanted, is_guard, survey,
+};
 use agent_core::remediation::{Outcome, Refusal};
 use agent_core::topology::{Mount, MountTable};
 use agent_core::volume::Reach;
@@ -20,7 +22,7 @@ use rustix::io::Errno;
 use super::scene::{Scene, Stop, say};
 use super::wire::{Step, WireNamespace, WireWanted};
 use crate::sys::look;
-use crate::sys::mount_exactly::{self, Place};
+use crate::sys::mount_exactly;
 use crate::sys::mountinfo::{parse_line, parse_place};
 use crate::sys::namespaces::{self, Namespace};
 
@@ -28,7 +30,7 @@ mod cover;
 mod dress;
 mod exchange;
 
-pub(super) use cover::{cover, guard_place};
+pub(super) use cover::{cover, guard_place, may_cover};
 
 /// Namespaces beyond this are not gone into by one plan; the next one finds them again.
 const NAMESPACES: usize = 1024;
@@ -102,10 +104,14 @@ pub(super) fn find(scene: &Scene, order: &Order) -> Result<Step, Stop> {
         let wanted = if namespace.number == own { &here } else { &elsewhere };
         let mut found =
             text.split(|byte| *byte == b'\n').filter_map(|line| concerns(wanted, line)).peekable();
+        // Guards there are nobody's that the agent knows.
+        let is_foreign =
+            namespace.number != own && found.peek().is_some() && scene.proc.is_foreign(namespace);
+        let mut found = found.filter(|(_, kind)| *kind == Kind::Old || !is_foreign).peekable();
         if found.peek().is_some() && namespace.number != own {
             step.namespaces.push(WireNamespace::from(namespace));
         }
-        step.found.extend(found.map(|id| id.0));
+        step.found.extend(found.map(|(id, _)| id.0));
     }
     step.text = format!("{} other mount namespaces have something of it", step.namespaces.len());
     step.namespaces.truncate(NAMESPACES);
@@ -113,11 +119,11 @@ pub(super) fn find(scene: &Scene, order: &Order) -> Result<Step, Stop> {
 }
 
 /// Most lines of most tables concern nobody: those are not read to their end.
-fn concerns(wanted: &Wanted<'_>, line: &[u8]) -> Option<MountId> {
+fn concerns(wanted: &Wanted<'_>, line: &[u8]) -> Option<(MountId, Kind)> {
     let place = parse_place(line).ok()?;
     let is_old = wanted.old.is_some_and(|(old, _)| old == place.superblock);
     let mount = (is_old || place.superblock.major == 0).then(|| parse_line(line).ok())??;
-    wanted.kind(&mount).map(|_| mount.id)
+    wanted.kind(&mount).map(|kind| (mount.id, kind))
 }
 
 /// The namespace that is worked in, and the way back to where the new file system is mounted.
@@ -125,13 +131,17 @@ struct Visit<'a> {
     scene: &'a Scene,
     home: OwnedFd,
     there: Option<OwnedFd>,
+    /// It belongs to another user namespace.
+    is_foreign: bool,
 }
 
 impl<'a> Visit<'a> {
     /// `None` where the namespace is gone.
     fn new(scene: &'a Scene, order: &Order) -> Result<Option<Self>, Stop> {
         let home = scene.proc.own_namespace().map_err(|errno| Stop::call("open the own namespace", errno))?;
-        let there = match order.namespace.map(Namespace::from) {
+        let namespace = order.namespace.map(Namespace::from);
+        let is_foreign = namespace.is_some_and(|namespace| scene.proc.is_foreign(namespace));
+        let there = match namespace {
             None => None,
             Some(namespace) => match scene.proc.open_namespace(namespace) {
                 Ok(there) => Some(there),
@@ -142,7 +152,7 @@ impl<'a> Visit<'a> {
                 }
             },
         };
-        Ok(Some(Self { scene, home, there }))
+        Ok(Some(Self { scene, home, there, is_foreign }))
     }
 
     /// Does something in the namespace that is worked in, and comes back.
@@ -157,8 +167,21 @@ impl<'a> Visit<'a> {
         result
     }
 
+    /// What is to be done there. In a namespace of another user namespace nothing is: the kernel locks what it began
+    /// with, and whoever made it can mount there what only calls itself a guard.
     fn survey(&self, wanted: &Wanted<'_>) -> Result<Survey, Stop> {
-        self.there(|| Ok(survey(&self.scene.table()?, wanted)))
+        let mut survey = self.there(|| Ok(survey(&self.scene.table()?, wanted)))?;
+        if self.is_foreign {
+            let stays = |Bind { mount, kind, .. }: Bind| Stays {
+                id: mount.id,
+                place: mount.mountpoint,
+                kind,
+                why: Left::Foreign,
+            };
+            survey.left.extend(survey.binds.drain(..).map(stays));
+            survey.left.retain(|stays| stays.kind == Kind::Old);
+        }
+        Ok(survey)
     }
 }
 
@@ -168,9 +191,9 @@ struct Base {
     mount: Mount,
 }
 
-/// What is staged, else what the volume's own place shows. The old one only where it is to come back.
+/// What is staged and was found good, else what the volume's own place shows. The old one only where it is to come back.
 fn base(scene: &Scene, may_be_old: bool) -> Result<Option<Base>, Stop> {
-    let staged = scene.stack(&scene.stage)?.pop();
+    let staged = if scene.staged_is_good { scene.stack(&scene.stage)?.pop() } else { None };
     let Some(mount) = staged.or(scene.stack(&scene.mountpoint)?.pop()) else { return Ok(None) };
     if is_guard(&mount) || (scene.is_old(mount.superblock) && !may_be_old) {
         return Ok(None);
@@ -197,8 +220,8 @@ impl Tally {
         self.left.push((place.clone(), why.into()));
     }
 
-    fn take_left(&mut self, left: Vec<(BytePath, Left)>) {
-        self.left.extend(left.into_iter().map(|(place, why)| (place, why.text())));
+    fn take_left(&mut self, left: Vec<Stays>) {
+        self.left.extend(left.into_iter().map(|stays| (stays.place, stays.why.text())));
     }
 
     fn into_step(self, verb: &str) -> Step {
@@ -232,10 +255,9 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
         return Ok(Step::new(Outcome::AlreadySo, "the namespace is gone"));
     };
     let wanted = order.wanted(scene);
-    let Survey { mut binds, left } = visit.survey(&wanted)?;
+    let Survey { binds, left } = visit.survey(&wanted)?;
     let mut tally = Tally::default();
     tally.take_left(left);
-    binds.retain(|bind| is_meant(&visit, bind, &mut tally));
     if binds.is_empty() {
         return Ok(tally.into_step("swapped"));
     }
@@ -243,52 +265,37 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
         let text = "nothing is mounted that they could show".to_owned();
         return Err(Stop::Refused(Refusal::NotAMountPoint, text));
     };
+    let mut trees = Vec::new();
     for bind in &binds {
-        match swap_one(&visit, &base, &wanted, bind, &mut tally) {
-            Ok(()) => tally.done.push(bind.mount.mountpoint.clone()),
+        match prepare(scene, &base, bind) {
+            Ok(tree) => trees.push((bind, tree)),
             Err(stop) => tally.leave(&bind.mount.mountpoint, stop.into_step().text),
+        }
+    }
+    for (bind, tree) in trees {
+        let place = &bind.mount.mountpoint;
+        // What is detached goes with all that is mounted inside it, and that could not come back.
+        if let Some((inside, _)) = tally.left.iter().find(|(left, _)| left != place && left.is_within(place))
+        {
+            let why = Left::HasInside(inside.clone()).text();
+            tally.leave(place, why);
+            continue;
+        }
+        match swap_one(&visit, &base, &wanted, (bind, tree), &mut tally) {
+            Ok(()) => tally.done.push(place.clone()),
+            Err(stop) => tally.leave(place, stop.into_step().text),
         }
     }
     Ok(tally.into_step("swapped"))
 }
 
-/// Whoever has a namespace of his own can mount a tmpfs there that calls itself a guard, for a directory that is none
-/// of his. Only root can make one whose root directory is root's.
-///
-/// kernel: `shmem_fill_super` and `shmem_parse_one`, mm/shmem.c: the owner is the one who mounts it, or another user
-/// whom his user namespace knows; since 4.16 and 5.4.
-fn is_meant(visit: &Visit<'_>, bind: &Bind, tally: &mut Tally) -> bool {
-    if bind.kind != Kind::Guard {
-        return true;
-    }
-    let place = &bind.mount.mountpoint;
-    let is_roots = visit.there(|| {
-        Place::resolve(place)
-            .and_then(|place| place.hold())
-            .and_then(|held| look::is_roots(&held))
-            .map_err(|errno| Stop::call(format!("look at {place}"), errno))
-    });
-    match is_roots {
-        Ok(true) => true,
-        Ok(false) => {
-            say(format!("pass by {place}, which calls itself a guard and is not root's"));
-            false
-        }
-        Err(stop) => {
-            tally.leave(place, stop.into_step().text);
-            false
-        }
-    }
+/// A tree that shows the new file system as a mount showed the old one.
+struct Tree {
+    inner: OwnedFd,
+    tree: OwnedFd,
 }
 
-fn swap_one(
-    visit: &Visit<'_>,
-    base: &Base,
-    wanted: &Wanted<'_>,
-    bind: &Bind,
-    tally: &mut Tally,
-) -> Result<(), Stop> {
-    let place = &bind.mount.mountpoint;
+fn prepare(scene: &Scene, base: &Base, bind: &Bind) -> Result<Tree, Stop> {
     say(format!("find /{} on the new file system", bind.inner));
     let inner = mount_exactly::below(&base.root, &bind.inner).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
@@ -298,9 +305,19 @@ fn swap_one(
         errno => Stop::call(format!("find /{} on the new file system", bind.inner), errno),
     })?;
     let source = dress::Source { base, inner: &inner };
-    let tree = dress::clone(visit.scene, &source, &bind.mount)?;
+    let tree = dress::clone(scene, &source, &bind.mount)?;
+    Ok(Tree { inner, tree })
+}
+
+fn swap_one(
+    visit: &Visit<'_>,
+    base: &Base,
+    wanted: &Wanted<'_>,
+    (bind, Tree { inner, tree }): (&Bind, Tree),
+    tally: &mut Tally,
+) -> Result<(), Stop> {
     visit.there(|| {
-        say(format!("swap {place}"));
+        say(format!("swap {}", bind.mount.mountpoint));
         let exchanged = exchange::exchange(visit.scene, wanted, bind, &tree, &inner)?;
         tally.gap = tally.gap.max(exchanged.gap);
         tally.detached.extend(exchanged.detached);

@@ -25,16 +25,13 @@ impl Work {
     fn of(action: &Action) -> Option<Self> {
         match action {
             Action::CoverConsumers { holding, reach } => Some(Self {
-                wanted: WireWanted::new(Some(holding), *reach),
+                wanted: WireWanted::new(Some(holding), None, *reach),
                 act: WireAction::CoverConsumers,
                 is_host_first: false,
                 goes_on: false,
             }),
             Action::SwapConsumers { holding, ids, reach } => Some(Self {
-                wanted: WireWanted {
-                    ids: ids.as_ref().map(|ids| ids.iter().map(|id| id.0).collect()),
-                    ..WireWanted::new(holding.as_ref(), *reach)
-                },
+                wanted: WireWanted::new(holding.as_ref(), ids.as_ref(), *reach),
                 act: WireAction::SwapConsumers,
                 is_host_first: true,
                 goes_on: true,
@@ -65,7 +62,7 @@ impl Executor {
     pub(super) async fn find_consumers(&self, plan: &Plan, limits: Limits) -> BTreeSet<u32> {
         let is_about = |action: &Action| match action {
             Action::SwapConsumers { holding: Some(holding), ids: None, reach } => {
-                Some((holding.clone(), *reach))
+                Some(WireWanted::new(Some(holding), None, *reach))
             }
             _ => None,
         };
@@ -73,8 +70,7 @@ impl Executor {
         if plan.actions.iter().any(|action| matches!(action, Action::CoverConsumers { .. })) {
             return BTreeSet::new();
         }
-        let Some((holding, reach)) = plan.actions.iter().find_map(is_about) else { return BTreeSet::new() };
-        let wanted = WireWanted::new(Some(&holding), reach);
+        let Some(wanted) = plan.actions.iter().find_map(is_about) else { return BTreeSet::new() };
         self.ask(plan, WireAction::FindShown(wanted), limits, Known::default()).await.found
     }
 
@@ -98,8 +94,16 @@ impl Executor {
         if !found.outcome.is_success() {
             return Some((found, clock::now().since(begun)));
         }
+        let places = work.places(found.namespaces);
+        for namespace in places.iter().filter(|_| !work.goes_on) {
+            let ask = WireAction::MayCover(WireWanted { namespace: *namespace, ..work.wanted.clone() });
+            let step = self.ask(plan, ask, one(), course.known.clone()).await;
+            if !step.outcome.is_success() {
+                return Some((step, clock::now().since(begun)));
+            }
+        }
         let mut sum = Sum::default();
-        for namespace in work.places(found.namespaces) {
+        for namespace in places {
             let ask = (work.act)(WireWanted { namespace, ..work.wanted.clone() });
             let at = clock::now();
             let step = self.ask(plan, ask, one(), course.known.clone()).await;

@@ -97,6 +97,8 @@ pub(super) struct Scene {
     pub(super) stage: BytePath,
     pub(super) old: Option<SuperblockId>,
     pub(super) number_proves_nothing: bool,
+    /// An earlier step has looked at what is staged, and it is what it should be.
+    pub(super) staged_is_good: bool,
     pub(super) repairs_readonly: bool,
     /// The old mount, where an earlier step took it away.
     pub(super) former: Option<Former>,
@@ -127,6 +129,7 @@ impl Scene {
                 stage,
                 old: request.old.map(SuperblockId::from_kernel),
                 number_proves_nothing: request.number_proves_nothing,
+                staged_is_good: request.staged_is_good,
                 repairs_readonly: request.repairs_readonly,
                 former: request.former.clone(),
                 held: RefCell::default(),

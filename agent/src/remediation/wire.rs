@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent_core::errno::Errno;
-use agent_core::id::SuperblockId;
+use agent_core::id::{MountId, SuperblockId};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
@@ -34,6 +34,8 @@ pub(crate) struct Request {
     /// An earlier step made sure that the old superblock is gone, so that its number may name a new one; or
     /// repaired in place, so that only the answers count.
     pub(super) number_proves_nothing: bool,
+    /// An earlier step has looked at what is staged, and it is what it should be.
+    pub(super) staged_is_good: bool,
     pub(super) repairs_readonly: bool,
     /// The old mount, where an earlier step took it away.
     pub(super) former: Option<Former>,
@@ -45,6 +47,8 @@ pub(crate) struct Request {
 pub(super) struct Known {
     /// See [`Request::number_proves_nothing`].
     pub(super) number_proves_nothing: bool,
+    /// See [`Request::staged_is_good`].
+    pub(super) staged_is_good: bool,
     /// See [`Request::former`].
     pub(super) former: Option<Former>,
 }
@@ -91,6 +95,8 @@ pub(super) enum WireAction {
     FindConsumers(WireWanted),
     /// The same, if the mount point shows the old superblock.
     FindShown(WireWanted),
+    /// Whether all of them could be taken away; takes none.
+    MayCover(WireWanted),
     CoverConsumers(WireWanted),
     SwapConsumers(WireWanted),
 }
@@ -123,8 +129,10 @@ pub(super) struct WireNamespace {
 }
 
 impl WireWanted {
-    pub(super) fn new(holding: Option<&Holding>, reach: Reach) -> Self {
-        Self { holding: holding.map(WireHolding::from), all: reach == Reach::All, ids: None, namespace: None }
+    pub(super) fn new(holding: Option<&Holding>, ids: Option<&BTreeSet<MountId>>, reach: Reach) -> Self {
+        let ids = ids.map(|ids| ids.iter().map(|id| id.0).collect());
+        let holding = holding.map(WireHolding::from);
+        Self { holding, all: reach == Reach::All, ids, namespace: None }
     }
 }
 
@@ -245,6 +253,7 @@ impl Request {
             stage: plan.stage.as_bytes().to_vec(),
             old: plan.old.map(SuperblockId::to_kernel),
             number_proves_nothing: known.number_proves_nothing,
+            staged_is_good: known.staged_is_good,
             former: known.former,
             repairs_readonly: plan.reason == Some(Reason::Readonly),
             action,
@@ -286,11 +295,10 @@ impl From<&Action> for WireAction {
             Action::DetachTop => Self::DetachTop,
             Action::Unstage => Self::Unstage,
             Action::CoverConsumers { holding, reach } => {
-                Self::CoverConsumers(WireWanted::new(Some(holding), *reach))
+                Self::CoverConsumers(WireWanted::new(Some(holding), None, *reach))
             }
             Action::SwapConsumers { holding, ids, reach } => {
-                let ids = ids.as_ref().map(|ids| ids.iter().map(|id| id.0).collect());
-                Self::SwapConsumers(WireWanted { ids, ..WireWanted::new(holding.as_ref(), *reach) })
+                Self::SwapConsumers(WireWanted::new(holding.as_ref(), ids.as_ref(), *reach))
             }
         }
     }
@@ -313,6 +321,7 @@ impl WireAction {
             | Self::Unstage
             | Self::FindConsumers(_)
             | Self::FindShown(_)
+            | Self::MayCover(_)
             | Self::CoverConsumers(_)
             | Self::SwapConsumers(_) => None,
         }

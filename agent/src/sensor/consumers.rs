@@ -6,8 +6,7 @@
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use tokio::sync::mpsc::Sender;
 use self::wire::{Answer, WireDead};
 use crate::sensor::wake::{Outbox, Running, Wake, Woken, no_thread};
 use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
-use crate::sys::{clock, parent_death};
+use crate::sys::{clock, procfs_child};
 
 pub mod child;
 pub(crate) mod wire;
@@ -165,8 +164,8 @@ impl Looker {
         }
         let question: Vec<WireDead> = asked.iter().map(WireDead::from).collect();
         let question = serde_json::to_vec(&question).map_err(|error| error.to_string())?;
-        let mut child =
-            self.spawn().map_err(|error| format!("no child to look through the namespaces: {error}"))?;
+        let mut child = procfs_child::start(&self.program)
+            .map_err(|error| format!("no child to look through the namespaces: {error}"))?;
         let text = self.converse(&mut child, &question);
         // Fails only for one that has ended.
         let _ = child.kill();
@@ -174,24 +173,6 @@ impl Looker {
             self.left.push(child);
         }
         serde_json::from_slice(&text?).map_err(|_| "the child gave no answer".to_owned())
-    }
-
-    fn spawn(&self) -> std::io::Result<Child> {
-        let none = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
-        let (executable, arguments) = self.program.split_first().ok_or_else(none)?;
-        let mut command = Command::new(executable);
-        command
-            .arg0("mountie")
-            .args(arguments)
-            .args(["--parent", &std::process::id().to_string()])
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0);
-        parent_death::bind(&mut command);
-        command.spawn()
     }
 
     /// Everything that the child says until it ends.

@@ -90,6 +90,11 @@ impl PauseFile {
         }
     }
 
+    /// From now on it is not written: the agent knows nothing of what is in it.
+    pub(super) const fn leave_alone(&mut self) {
+        self.is_left_alone = true;
+    }
+
     fn path(&self) -> PathBuf {
         self.dir.join(FILE)
     }
@@ -227,6 +232,18 @@ mod tests {
         let (file, pauses, defect) = PauseFile::open(&Disk::default(), dir, false);
         assert!(defect.is_none(), "{defect:?}");
         (file, pauses)
+    }
+
+    #[test]
+    fn what_came_too_late_is_not_written_over() {
+        let dir = state_dir();
+        let (file, _) = open(dir.path());
+        file.write(&pauses()).unwrap();
+        // The agent has given up waiting for what is in it.
+        let (mut late, _) = open(dir.path());
+        late.leave_alone();
+        assert!(matches!(late.write(&Pauses::default()), Err(StoreError::LeftAlone { .. })));
+        assert!(open(dir.path()).1.node.is_some());
     }
 
     #[test]

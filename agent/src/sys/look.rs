@@ -65,12 +65,6 @@ pub fn mount_id(place: &OwnedFd) -> Result<Option<MountId>> {
     Ok(u32::try_from(found.stx_mnt_id).ok().filter(|_| is_told).map(MountId))
 }
 
-/// Whether the place is root's own, as far as is known without asking the file system.
-pub fn is_roots(place: &OwnedFd) -> Result<bool> {
-    let found = statx(place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::UID)?;
-    Ok(found.stx_uid == 0)
-}
-
 /// Asks the file system itself for the attributes of the place, past its caches.
 pub fn ask(place: &OwnedFd) -> Result<()> {
     statx(place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS).map(drop)

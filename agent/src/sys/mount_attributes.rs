@@ -29,14 +29,25 @@ struct MountAttr {
 /// Changes the mount that `mount` refers to. Works on a detached tree, so that a mount is never visible with
 /// other options than these. Other mounts of the same superblock keep theirs.
 ///
-/// kernel: `mount_setattr`, fs/namespace.c, since 5.12.
+/// It leaves the peers of what it was cloned from in any case: else what is mounted in one container would appear on
+/// the host.
+///
+/// kernel: `mount_setattr`, fs/namespace.c, since 5.12; `clone_mnt` puts a copy into the peer group of its original.
 pub fn set(mount: BorrowedFd<'_>, attributes: Attributes) -> Result<()> {
     let attr = MountAttr {
         attr_set: u64::from(attributes.set.bits()),
         attr_clr: u64::from(attributes.clear.bits()),
-        propagation: if attributes.shared { libc::MS_SHARED } else { 0 },
+        propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
+    change(mount, &attr)?;
+    if attributes.shared {
+        change(mount, &MountAttr { attr_set: 0, attr_clr: 0, propagation: libc::MS_SHARED, userns_fd: 0 })?;
+    }
+    Ok(())
+}
+
+fn change(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<()> {
     // SAFETY: the path is a NUL-terminated constant, the structure lives across the call and its size is the
     // one that is passed; the kernel only reads both.
     let result = unsafe {
@@ -45,7 +56,7 @@ pub fn set(mount: BorrowedFd<'_>, attributes: Attributes) -> Result<()> {
             mount.as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
-            &raw const attr,
+            std::ptr::from_ref(attr),
             size_of::<MountAttr>(),
         )
     };

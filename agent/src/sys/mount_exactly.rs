@@ -112,26 +112,12 @@ pub fn attach_beneath(tree: &OwnedFd, top: &OwnedFd) -> Result<()> {
 
 /// Takes the mount whose root the descriptor refers to out of the tree. Who has files open keeps them.
 ///
-/// Goes through the descriptor's link in procfs, so that it is that very mount.
+/// Goes through the descriptor's link in procfs: it is that very mount, unless somebody mounts over it in between.
+///
+/// kernel: `path_lookupat` with LOOKUP_MOUNTPOINT, fs/namei.c, crosses what is mounted on the place.
 pub fn detach(proc: &Proc, top: &OwnedFd) -> Result<()> {
     fchdir(proc.directory())?;
     unmount(format!("self/fd/{}", top.as_raw_fd()), UnmountFlags::DETACH)
-}
-
-/// Whether the kernel keeps the mount whose root the descriptor refers to where it is. So it does with all that a mount
-/// namespace of another user namespace began with: what lies below might be hidden by it.
-///
-/// An unused mount is asked to expire, which is refused first of all to those, and then to this one because the
-/// descriptor uses it.
-///
-/// kernel: `can_umount` (`do_umount` before 5.9) for MNT_LOCKED, since 3.12, and then `do_umount`, fs/namespace.c.
-pub fn is_locked(proc: &Proc, top: &OwnedFd) -> Result<bool> {
-    fchdir(proc.directory())?;
-    match unmount(format!("self/fd/{}", top.as_raw_fd()), UnmountFlags::EXPIRE) {
-        Err(Errno::INVAL) => Ok(true),
-        Ok(()) | Err(Errno::BUSY | Errno::AGAIN) => Ok(false),
-        Err(errno) => Err(errno),
-    }
 }
 
 /// A detached tmpfs that nobody can write to once it is sealed, with a text as its source.

@@ -13,6 +13,7 @@ use rustix::io::{Errno, Result};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::mount_table::Proc;
+use super::namespace_owner::owner;
 
 /// The inode number in the text of a link to a mount namespace, `mnt:[4026531841]`.
 ///
@@ -97,6 +98,14 @@ impl Proc {
         if found.stx_ino == u64::from(namespace.number) { Ok(file) } else { Err(Errno::NOENT) }
     }
 
+    /// Whether a namespace belongs to another user namespace than the own one: whoever made it may mount in it what he
+    /// likes, and the kernel locks what it began with. So is one that does not tell.
+    pub fn is_foreign(&self, namespace: Namespace) -> bool {
+        let own = self.own_namespace().and_then(|own| owner(&own));
+        let theirs = self.open_namespace(namespace).and_then(|theirs| owner(&theirs));
+        !matches!((own, theirs), (Ok(own), Ok(theirs)) if own == theirs)
+    }
+
     /// The namespace that this process is in.
     pub fn own_namespace(&self) -> Result<OwnedFd> {
         openat(self.directory(), "self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -123,6 +132,7 @@ mod tests {
         let found = proc.namespaces();
         let here = found.iter().find(|namespace| namespace.number == own).copied().unwrap();
         assert!(proc.open_namespace(here).is_ok());
+        assert!(!proc.is_foreign(here) && proc.is_foreign(Namespace { number: own ^ 1, ..here }));
         assert_eq!(proc.open_namespace(Namespace { number: own ^ 1, ..here }).unwrap_err(), Errno::NOENT);
         assert!(!proc.text_of_table(here.process).unwrap().is_empty());
         assert!(!proc.comm(std::process::id()).is_empty());

@@ -8,7 +8,7 @@ use agent_core::verdict::Reason;
 use agent_core::volume::Identity;
 
 use super::Test;
-use super::lab::{Alone, Lab, run, stage_by_mount, text, wait_for};
+use super::lab::{Alone, Lab, run, stage_by_mount, text, unmount, wait_for};
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_ext4_that_gave_up_is_mounted_afresh", an_ext4_that_gave_up_is_mounted_afresh),
@@ -82,7 +82,7 @@ fn an_ext4_that_gave_up_is_mounted_afresh() {
     assert!(["nosuid", "nodev", "noatime"].iter().all(|word| options.has(word)), "{options:?}");
     write(&lab).unwrap();
     lab.assert_unstaged();
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn a_busy_device_is_left_alone() {
@@ -97,7 +97,7 @@ fn a_busy_device_is_left_alone() {
     assert_eq!(report.outcome, Outcome::Refused(Refusal::Busy), "{report:#?}");
     assert_eq!(lab.stack(), [old]);
     drop(open);
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn a_held_superblock_is_not_called_repaired() {
@@ -131,7 +131,7 @@ fn a_held_superblock_is_not_called_repaired() {
     let report = lab.execute(lab.plan(device.plan_actions()));
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     write(&lab).unwrap();
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn another_device_is_not_swapped_in() {

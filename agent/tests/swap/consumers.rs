@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use agent_core::id::VolumeId;
 use agent_core::observation::PlanReport;
-use agent_core::remediation::consumers::{Holding, guard_source};
+use agent_core::remediation::consumers::{Holding, guard_source, is_guard};
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
+use agent_core::topology::{Mount, Propagation};
 use agent_core::verdict::Reason;
 use agent_core::volume::Reach;
 
@@ -15,12 +16,13 @@ use super::container::{Container, Hammer};
 use super::fuse::{assert_is_dead, sentinel};
 use super::lab::{
     Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
-    start_bindfs, swap_after, table, text, wait_for,
+    start_bindfs, swap_after, table, text, unmount, wait_for,
 };
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_container_follows_when_a_killed_daemon_is_replaced", a_container_follows_a_killed_daemon),
     ("a_container_follows_when_a_device_is_mounted_afresh", a_container_follows_a_device),
+    ("what_fails_its_check_is_shown_to_no_container", what_fails_its_check_is_shown_to_nobody),
     ("a_container_that_uses_a_device_keeps_all_of_it", a_container_that_uses_a_device_keeps_it),
     ("consumers_alone_follow_a_host_that_was_repaired_by_hand", consumers_alone_follow),
     ("a_directory_that_is_gone_is_left_and_named", a_directory_that_is_gone_is_left),
@@ -95,7 +97,7 @@ fn a_container_follows_a_killed_daemon() {
     assert_eq!(report.left_behind.len(), 4, "{report:#?}");
     lab.assert_unstaged();
     println!("{:?}, {:#?}", report.took, report.steps);
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn device_with_container(lab: &Lab, device: &Device) -> Container {
@@ -153,6 +155,28 @@ fn a_container_that_uses_a_device_keeps_it() {
     container.namespace.run(&["touch", text(&container.data.join("writable"))]);
 }
 
+/// The device has come back as another one.
+fn what_fails_its_check_is_shown_to_nobody() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("container-other");
+    let device = Device::new(&lab, "image");
+    let container = device_with_container(&lab, &device);
+    break_it(&lab, &device);
+    let mut plan = device_plan(&lab, &device);
+    for action in &mut plan.actions {
+        if let Action::CheckStaged { identity, .. } = action {
+            identity.uuid = Some("00000000-0000-4000-8000-000000000000".to_owned());
+        }
+    }
+    let report = lab.execute(plan);
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::OtherVolume), "{report:#?}");
+    for place in [&container.data, &container.readonly, &container.inner] {
+        let stack = container.namespace.stack_at(place);
+        assert!(stack.len() == 1 && is_guard(&stack[0]), "{stack:#?} {report:#?}");
+    }
+    lab.assert_unstaged();
+}
+
 fn consumers_alone_follow() {
     let lab = Lab::new("container-alone");
     let source = source(&lab);
@@ -163,6 +187,7 @@ fn consumers_alone_follow() {
     daemon.kill();
     run(&["umount", "--lazy", text(&lab.mountpoint)]);
     let _daemon = start_bindfs(&source, &lab.mountpoint);
+    run(&["mount", "--make-shared", text(&lab.mountpoint)]);
     let ids = before.iter().flatten().map(|mount| mount.id).collect();
     let follow = Action::SwapConsumers { holding: Some(holding), ids: Some(ids), reach: Reach::Unowned };
     let mut plan = lab.plan(vec![follow, Action::Unstage]);
@@ -171,6 +196,9 @@ fn consumers_alone_follow() {
     let report = lab.execute(plan.clone());
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     container.assert_follows(&lab, &before);
+    // What is mounted in a container must not appear on the host.
+    let alone = |stack: &Vec<Mount>| stack.iter().all(|mount| mount.propagation == Propagation::default());
+    assert!(container.stacks(&lab).iter().all(alone), "{:#?}", container.stacks(&lab));
     assert_eq!(lab.execute(plan).outcome, Outcome::AlreadySo);
     run(&["umount", "--lazy", text(&lab.mountpoint)]);
 }
@@ -195,7 +223,7 @@ fn a_directory_that_is_gone_is_left() {
     assert!(after[..3].iter().all(|stack| stack.len() == 1 && stack[0].superblock == superblock));
     std::fs::remove_file(source.join("inner")).unwrap();
     lab.assert_unstaged();
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn what_propagation_brought_is_not_doubled() {
@@ -225,10 +253,10 @@ fn what_propagation_brought_is_not_doubled() {
 fn what_has_the_number_by_now_stays() {
     let lab = Lab::new("container-number");
     lab.mount_tmpfs("first");
-    let mut plan = plan(&lab, stage_tree(7), None);
+    let mut plan = lab.plan(vec![follow(holding(&lab)), Action::Unstage]);
     let other = lab.directory("other");
     let source = String::from_utf8(holding(&lab).source).unwrap();
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
     run(&["mount", "-t", "tmpfs", &source, text(&other)]);
     lab.mount_tmpfs("second");
     let there = || {
@@ -240,7 +268,8 @@ fn what_has_the_number_by_now_stays() {
     plan.old = Some(before.1);
     let report = lab.execute(plan);
     assert_eq!(there(), before, "{report:#?}");
-    run(&["umount", text(&other)]);
+    assert_eq!(report.outcome, Outcome::AlreadySo);
+    unmount(&other);
 }
 
 /// As a service has one that systemd gave mounts of its own: it has the volume nowhere but where the host has it.
@@ -358,7 +387,7 @@ fn assert_bare(places: &[PathBuf]) {
             std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["bare"], "{}", place.display());
     }
-    run(&["umount", text(below)]);
+    unmount(below);
 }
 
 fn no_program_meets_the_bare_directory() {

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use super::Test;
 use super::lab::{
     Lab, Process, assert_gap, bytes, has_beneath, run, stage_by_command, stage_by_mount, start_bindfs,
-    swap_after, table, text, wait_for,
+    swap_after, table, text, unmount, wait_for,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -40,7 +40,7 @@ fn replace(lab: &Lab, source: &Path) {
     lab.assert_replaced(old, &report);
     assert_eq!(std::fs::read_to_string(lab.mountpoint.join("file")).unwrap(), "data\n");
     println!("{} in {:?}", lab.name, report.took);
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn a_killed_daemon_is_replaced() {
@@ -166,5 +166,5 @@ fn what_a_dead_agent_left_is_cleared() {
     again.old = Some(old);
     assert_eq!(lab.execute(again).outcome, Outcome::AlreadySo);
     assert!(source.join("file").symlink_metadata().is_ok());
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }

@@ -223,6 +223,14 @@ pub(crate) fn run(argv: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
+/// Unmounts, as soon as the last child of an executor has let go of it: they answer before they end.
+pub(crate) fn unmount(path: &Path) {
+    let free = || {
+        Command::new("umount").arg(path).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    wait_for("it can be unmounted", free);
+}
+
 /// Waits until the condition holds.
 pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
     let begun = clock::now();

@@ -13,7 +13,7 @@ use super::Test;
 use super::block::Device;
 use super::lab::{
     Lab, Process, add_to_fstab, add_unit, bytes, run, run_in_place, stage_by_command, stage_by_mount,
-    start_bindfs, swap_after, text, wait_for,
+    start_bindfs, swap_after, text, unmount, wait_for,
 };
 use super::patience::patiently;
 
@@ -53,7 +53,7 @@ fn an_entry_of_fstab_is_swapped_in() {
     assert!(top.fstype.starts_with("fuse") && top.options.has("ro"), "{top:?}");
     assert_eq!(std::fs::read_to_string(lab.mountpoint.join("file")).unwrap(), "data");
     assert!(report.steps[0].contains("-o no-allow-other,ro "), "{report:#?}");
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn a_device_of_fstab_is_found() {
@@ -81,7 +81,7 @@ fn a_device_of_fstab_is_found() {
         assert_eq!(stack.len(), 1, "{stack:#?}");
         assert!(stack[0].options.has("nosuid") && stack[0].super_options.has("rw"), "{stack:#?}");
         lab.assert_unstaged();
-        run(&["umount", text(&lab.mountpoint)]);
+        unmount(&lab.mountpoint);
     }
 }
 
@@ -191,7 +191,7 @@ fn the_end_of_a_hung_connection_frees() {
     // It got an error, though the daemon never answered.
     wait_for("the caller is free", || hung.caller.has_ended());
     assert_eq!(std::fs::read_to_string(lab.mountpoint.join("file")).unwrap(), "data");
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
 }
 
 fn a_connection_is_ended_only_at_fault() {
@@ -227,7 +227,7 @@ fn a_connection_is_ended_only_at_fault() {
     wait_for("the caller is free", || caller.has_ended());
     daemon.kill();
     left(abort(Some(daemon.id()), true), "no request waits in it");
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
     lab.mount_tmpfs("no FUSE");
     left(abort(None, true), "none of FUSE");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_core::remediation::{Action, Outcome, Refusal};
 
 use super::Test;
-use super::lab::{Lab, bytes, run, stage_by_mount, stage_tmpfs, swap_after, text};
+use super::lab::{Lab, bytes, run, stage_by_mount, stage_tmpfs, swap_after, text, unmount};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_missing_volume_is_mounted_and_covered_data_reported", a_missing_volume_is_mounted),
@@ -26,7 +26,7 @@ fn a_missing_volume_is_mounted() {
     assert_eq!((&report.outcome, report.gap), (&Outcome::Changed, None), "{report:#?}");
     assert!(report.steps.iter().any(|step| step.contains("holds 1 entries")), "{report:#?}");
     assert!(lab.top().unwrap().options.has("ro"));
-    run(&["umount", text(&lab.mountpoint)]);
+    unmount(&lab.mountpoint);
     assert!(lab.mountpoint.join("stray").is_file());
 }
 

@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, STAGE, Setup, Volume, run_binary, toml_string};
+use integration_tests::harness::agent::{Agent, SOON, STAGE, Setup, Volume, run_binary, toml_string};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::case::Case;
@@ -13,7 +13,7 @@ use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
 use integration_tests::harness::json::part;
 use integration_tests::harness::mnt_ns::{detach, mounts_below, only_mount_at};
 use integration_tests::harness::needs::Need;
-use integration_tests::harness::wait::{is_there, wait_for_some};
+use integration_tests::harness::wait::{is_there, wait_for, wait_for_some};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse];
@@ -199,8 +199,9 @@ fn kept(bench: &mut Bench) -> Result<()> {
     state(&["forget", "v", "--socket", "/nowhere"], 69)?;
     said(&agent, &["state", "forget", "v"], 0)?;
     agent.wait_state("v", "healthy")?;
-    let events = json(&agent, "/api/v1/events")?.to_string();
-    ensure!(events.contains("\"kind\":\"forget\""), "{events}");
+    wait_for("it is told", SOON, || {
+        json(&agent, "/api/v1/events").is_ok_and(|told| told.to_string().contains("\"kind\":\"forget\""))
+    })?;
     agent.must_run()
 }
 
@@ -240,7 +241,8 @@ fn went(bench: &mut Bench) -> Result<()> {
     agent = Agent::start_with(bench, &setup)?;
     agent.wait_degraded(&place, "missing")?;
     said(&agent, &["state", "forget", &place], 0)?;
-    said(&agent, &["describe", &place], 64)?;
+    // What is shown follows a moment after the answer.
+    wait_for("it is not shown any more", SOON, || said(&agent, &["describe", &place], 64).is_ok())?;
     ensure!(agent.scrape()?.sum("mountie_remediation_total", &[]) == 0.0, "it was repaired");
     agent.must_run()
 }

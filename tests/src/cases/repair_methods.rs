@@ -3,14 +3,13 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::harness::agent::{Agent, SOON, STAGE, Setup, Volume, run_binary};
-use integration_tests::harness::bench::{Bench, in_memory};
+use integration_tests::harness::bench::{Bench, in_memory, write_program};
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
@@ -67,8 +66,7 @@ fn by_fstab(bench: &mut Bench) -> Result<()> {
         .sentinel(SENTINEL)
         .set("interval", "1s")
         .set("deadline", "2s")
-        .set("mode", "act")
-        .line("[volume.repair]\nmethod = \"fstab\"");
+        .repaired(&[("method", "fstab")]);
     let setup = Setup::new(bench, &volume.to_toml())?;
     let agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("v", "healthy")?;
@@ -199,9 +197,7 @@ fn by_unit(bench: &mut Bench) -> Result<()> {
         .replace("DIRECTORY", &bench.directory().display().to_string())
         .replace("MOUNTPOINT", &injector.mountpoint().display().to_string())
         .replace("START", &injector.command()?.join(" "));
-    let program = Path::new("/usr/local/sbin/systemctl");
-    fs::write(program, script)?;
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
+    write_program(Path::new("/usr/local/sbin/systemctl"), &script)?;
     let volume = Volume::at("v", injector.mountpoint())
         .sentinel(SENTINEL)
         .set("source", "injector")

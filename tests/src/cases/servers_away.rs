@@ -21,10 +21,10 @@ pub(crate) const CASES: &[Case] = &[Case {
 
 fn volume(name: &str, place: &Path, source: &Path, port: u16) -> String {
     let source = source.display().to_string();
-    let command = ["bindfs", "-o", "subtype=sshfs", &source, "{target}"].map(str::to_owned);
+    let command = ["bindfs", "-o", "subtype=glusterfs", &source, "{target}"].map(str::to_owned);
     Volume::at(name, place)
         .set("source", &format!("127.0.0.1:/{name}"))
-        .set("fstype", "fuse.sshfs")
+        .set("fstype", "fuse.glusterfs")
         .line(&format!("options = [\"port={port}\"]"))
         .set("interval", "500ms")
         .set("deadline", "2s")

@@ -54,6 +54,11 @@ impl Held {
         self.found().map(|found| found.mounts).fold(0, u64::saturating_add)
     }
 
+    /// Mounts of the superblock that is there now.
+    pub(super) fn known(&self) -> usize {
+        self.ids.len()
+    }
+
     /// Open files on them.
     pub(super) fn files(&self) -> u64 {
         self.found().map(|found| found.files).fold(0, u64::saturating_add)
@@ -190,7 +195,10 @@ impl Volume {
         }
         let is_own = self.shown.as_ref().is_some_and(|shown| shown.superblock == found.superblock);
         if is_own && found.has_holding {
-            self.held.ids.clone_from(&found.ids);
+            // Nothing was found where it was replaced during the look.
+            if !found.ids.is_empty() {
+                self.held.ids.clone_from(&found.ids);
+            }
             return true;
         }
         let is_meant = |former: &Former| former.is(found.superblock, found.has_holding);

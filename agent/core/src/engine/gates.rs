@@ -11,11 +11,12 @@ use crate::engine::{Engine, Output};
 use crate::fstype::FsClass;
 use crate::id::{QuestionId, VolumeId};
 use crate::incident::CauseKind;
-use crate::remediation::asking::{Answer, AnswerReport, NoAnswer, Question, Standing};
+use crate::remediation::asking::{Answer, AnswerReport, Asked, Asking, NoAnswer, Question, Standing};
 use crate::remediation::service::Service;
 use crate::status::{HeldUp, Hold};
 use crate::time::Monotonic;
-use crate::verdict::Reason;
+use crate::verdict::{Reason, Verdict};
+use crate::volume::{Method, VolumeSpec};
 
 /// Whether a repair may begin.
 pub(super) enum Gate {
@@ -46,10 +47,27 @@ impl Volume {
                 return held(Hold::Healer, until, format!("left to {} first", healer.name()));
             }
         }
-        match self.asking.stand(now) {
+        match self.asking_for(reason).stand(now, reason) {
             Standing::Waits(until) => held(Hold::Hook, until, String::from("put off by its hook")),
             Standing::Clear | Standing::Ask | Standing::Out | Standing::GivenUp => None,
         }
+    }
+
+    fn askings(&mut self) -> [&mut Asking; 2] {
+        [&mut self.asking, &mut self.consumer_asking]
+    }
+
+    /// What its hook was asked last.
+    pub(super) fn last_asked(&self) -> Option<&Asked> {
+        [&self.asking, &self.consumer_asking]
+            .into_iter()
+            .filter_map(Asking::last)
+            .max_by_key(|asked| asked.at)
+    }
+
+    /// What was said does not count any more, and what is out is not waited for.
+    pub(super) fn forget_asked(&mut self) {
+        self.askings().into_iter().filter(|asking| !asking.is_at_rest()).for_each(Asking::forget);
     }
 
     /// Where its server listens, as far as that is known: by the specification, and by what is mounted.
@@ -58,6 +76,11 @@ impl Volume {
             return None;
         }
         let spec = self.spec.as_ref();
+        // What mounts it by itself may know another port than anybody could guess.
+        let is_told = |spec: &VolumeSpec| spec.repair.method == Method::Mount || !spec.options.is_empty();
+        if self.shown.is_none() && !spec.is_some_and(is_told) {
+            return None;
+        }
         let wanted = spec.and_then(|spec| spec.fstype.as_deref());
         let fstype = wanted.or(self.fstype())?;
         let source = spec.and_then(|spec| spec.source.as_deref()).or(self.source())?;
@@ -102,11 +125,12 @@ impl Engine {
         let with_server = |incident: &crate::incident::Incident| incident.cause.kind == CauseKind::Server;
         let is_asked = may_be_away(reason) || self.incidents.of(id).is_some_and(with_server);
         let service = self.volumes.get(id).filter(|_| is_asked).and_then(Volume::service);
+        self.contacts.leave(id, service.as_ref());
         let Some(service) = service else { return Gate::Open };
         let held = |since, until, text| Gate::Shut(Some(HeldUp { hold: Hold::Server, since, until, text }));
         match self.contacts.stand(&service, id, self.policy.node, now) {
             ServerStanding::Reached => {
-                self.contacts.leave(id, self.policy.node);
+                self.contacts.leave(id, None);
                 Gate::Open
             }
             ServerStanding::Trying => Gate::Shut(None),
@@ -133,7 +157,7 @@ impl Engine {
         let Some(volume) = self.volumes.get_mut(id) else { return Gate::Shut(None) };
         let hook = volume.spec.as_ref().and_then(|spec| spec.repair.hook.clone());
         let Some(hook) = hook else { return Gate::Open };
-        match volume.asking.stand(now) {
+        match volume.asking_for(reason).stand(now, reason) {
             Standing::Clear => Gate::Open,
             Standing::Out | Standing::Waits(_) | Standing::GivenUp => Gate::Shut(None),
             Standing::Ask if self.questions.len() >= self.policy.thresholds.plans_at_once => {
@@ -147,9 +171,10 @@ impl Engine {
                 };
                 self.last_question = self.last_question.saturating_add(1);
                 let question = QuestionId(self.last_question);
-                let put_off = volume.asking.put_off();
-                volume.asking.ask(question, &hook, now);
-                self.questions.insert(question, volume.asking.next_change().unwrap_or(now));
+                let asking = volume.asking_for_mut(reason);
+                let put_off = asking.put_off();
+                asking.ask((question, reason), &hook, now);
+                self.questions.insert(question, asking.next_change().unwrap_or(now));
                 outputs.push(Output::Ask(Box::new(Question {
                     id: question,
                     volume: id.clone(),
@@ -176,10 +201,13 @@ impl Engine {
     fn answered(&mut self, report: &AnswerReport, now: Monotonic, outputs: &mut Vec<Output>) {
         let at_most = self.policy.thresholds.put_off_at_most;
         let Some(volume) = self.volumes.get_mut(&report.volume) else { return };
-        if !volume.asking.is_out(report.id) {
-            return;
-        }
-        let consequence = volume.asking.answer(report, at_most, now);
+        let fault = match volume.judgement.verdict {
+            Verdict::Sick(reason) => Some(reason),
+            Verdict::Unknown | Verdict::Healthy | Verdict::Suspect(_) => None,
+        };
+        let asking = volume.askings().into_iter().find(|asking| asking.is_out(report.id));
+        let Some(asking) = asking else { return };
+        let consequence = asking.answer(report, fault, at_most, now);
         if consequence.look {
             volume.probes.want(now);
         }
@@ -189,15 +217,18 @@ impl Engine {
 
     /// A question that never came back is no answer.
     pub(super) fn miss_lost(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
-        let Some(lost) = self.volumes.get(id).and_then(|volume| volume.asking.lost(now)) else { return };
-        let report = AnswerReport {
-            id: lost,
-            volume: id.clone(),
-            answer: Answer::Nothing(NoAnswer::TimedOut),
-            text: String::from("the question was lost"),
-            took: core::time::Duration::ZERO,
-        };
-        self.answered(&report, now, outputs);
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        let lost = volume.askings().map(|asking| asking.lost(now));
+        for question in lost.into_iter().flatten() {
+            let report = AnswerReport {
+                id: question,
+                volume: id.clone(),
+                answer: Answer::Nothing(NoAnswer::TimedOut),
+                text: String::from("the question was lost"),
+                took: core::time::Duration::ZERO,
+            };
+            self.answered(&report, now, outputs);
+        }
     }
 
     /// Takes what a repair waits for now. Said when it begins, or when a server is back.

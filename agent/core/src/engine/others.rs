@@ -112,7 +112,7 @@ impl Engine {
             };
             volume.others.first_until = Some(now + first_wait);
             // It was asked and answered about another mount.
-            volume.asking.forget();
+            volume.forget_asked();
             outputs.push(Output::Transition(volume.tell(message, now)));
             self.touched.insert(volume.id.clone());
         }

@@ -98,13 +98,11 @@ impl Contacts {
         Standing::Trying
     }
 
-    /// A volume waits no more.
-    pub(super) fn leave(&mut self, id: &VolumeId, node: u64) {
-        for contact in self.contacts.values_mut() {
-            if contact.waiting.remove(id)
-                && let Some(turn) = contact.turn(id, node)
-            {
-                contact.turns.remove(&(turn, id.clone()));
+    /// A volume waits for no server any more, or for no other than this.
+    pub(super) fn leave(&mut self, id: &VolumeId, but: Option<&Service>) {
+        for (service, contact) in &mut self.contacts {
+            if but != Some(service) && contact.waiting.remove(id) {
+                contact.turns.retain(|(_, waits)| waits != id);
             }
         }
     }

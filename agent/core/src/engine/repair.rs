@@ -19,11 +19,12 @@ use crate::health::rules::Test;
 use crate::id::{Generation, PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
 use crate::path::BytePath;
-use crate::remediation::asking::Standing;
+use crate::remediation::asking::{Asking, Standing};
 use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
 use crate::remediation::{Action, Outcome, Plan, Refusal};
+use crate::status::{HeldUp, Hold};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
 use crate::verdict::{HealthState, Reason, Verdict};
@@ -95,7 +96,7 @@ impl Volume {
         let allowed = self.spec.as_ref().map_or(0, |spec| spec.repair.max_attempts);
         let is_for_consumers = reason == Reason::ConsumerStale;
         let budget = if is_for_consumers { &self.consumer_budget } else { &self.budget };
-        match (budget.permit(now, allowed), self.asking.stand(now)) {
+        match (budget.permit(now, allowed), self.asking_for(reason).stand(now, reason)) {
             // The volume itself is good: it is told, and not given up.
             (Permit::Spent, _) | (_, Standing::GivenUp) if is_for_consumers => Repairs::No,
             (Permit::Spent, _) | (_, Standing::GivenUp) => Repairs::Spent,
@@ -129,6 +130,15 @@ impl Volume {
 
     fn budget_for(&mut self, reason: Reason) -> &mut Budget {
         if reason == Reason::ConsumerStale { &mut self.consumer_budget } else { &mut self.budget }
+    }
+
+    /// What a hook says of the consumers does not keep the volume itself from its repair.
+    pub(super) const fn asking_for(&self, reason: Reason) -> &Asking {
+        if matches!(reason, Reason::ConsumerStale) { &self.consumer_asking } else { &self.asking }
+    }
+
+    pub(super) const fn asking_for_mut(&mut self, reason: Reason) -> &mut Asking {
+        if matches!(reason, Reason::ConsumerStale) { &mut self.consumer_asking } else { &mut self.asking }
     }
 
     /// The row of the ladder that applies.
@@ -276,18 +286,22 @@ impl Engine {
     /// Makes a plan for a volume if it is due one and nothing stands in the way.
     pub(super) fn consider_repair(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
         self.wanting.remove(id);
-        self.contacts.leave(id, self.policy.node);
         self.miss_lost(id, now, outputs);
         let is_paused = self.is_paused(id);
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        if !volume.condition.state.is_sick() && !volume.asking.is_at_rest() {
-            volume.asking.forget();
+        if !volume.condition.state.is_sick() {
+            volume.forget_asked();
         }
         if is_paused && volume.watch.mode == Mode::Act {
+            self.contacts.leave(id, None);
             return self.hold(id, None, now, outputs);
         }
         let mut held = volume.held_for_a_time(now);
-        match volume.wants_repair(now) {
+        let wants = volume.wants_repair(now);
+        if !matches!(wants, Repairs::Now(_)) || volume.watch.mode == Mode::DryRun {
+            self.contacts.leave(id, None);
+        }
+        match wants {
             Repairs::No | Repairs::At(_) if !volume.is_due_still() => volume.due_plan = None,
             Repairs::No | Repairs::At(_) => {}
             Repairs::Spent => {
@@ -303,12 +317,18 @@ impl Engine {
                 self.next_plan = PlanId(self.next_plan.0.saturating_add(1));
             }
             Repairs::Now(reason) => {
-                held = None;
+                // While a look is out it still waits for a server that is away.
+                let waits =
+                    |held: &HeldUp| held.hold == Hold::Server && held.until.is_none_or(|until| until > now);
+                held = volume.held_up.clone().filter(waits);
                 if self.is_repair_blocked(id) {
                     self.wanting.insert(id.clone());
                 } else {
                     match self.gate(id, reason, now, outputs) {
-                        Gate::Open => self.start_repair(id, reason, now, outputs),
+                        Gate::Open => {
+                            held = None;
+                            self.start_repair(id, reason, now, outputs);
+                        }
                         Gate::Shut(by) => held = by,
                     }
                 }
@@ -345,7 +365,7 @@ impl Engine {
         let stage_root = &self.policy.stage_root;
         let Some(plan) = volume.make_plan((self.next_plan, reason), &self.below, stage_root) else { return };
         volume.budget_for(reason).start(now);
-        volume.asking.used();
+        volume.asking_for_mut(reason).used();
         self.begin_plan(plan, None, now, outputs);
     }
 

@@ -61,6 +61,7 @@ impl Engine {
         self.volumes.retain(|_, volume| volume.gone_since != Some(now));
         self.wakes.retain(|(_, id)| self.volumes.contains_key(id));
         for gone in before.into_iter().filter(|id| !self.volumes.contains_key(id)) {
+            self.contacts.leave(&gone, None);
             self.incidents.recovered(&gone, now);
             outputs.push(Output::Forget(gone));
         }

@@ -167,6 +167,8 @@ pub(super) struct Volume {
     pub(super) last_repair: Option<(Monotonic, PlanReport)>,
     /// What its hook was asked, and said.
     pub(super) asking: Asking,
+    /// The same about consumers alone.
+    pub(super) consumer_asking: Asking,
     /// What keeps a repair that is due from beginning.
     pub(super) held_up: Option<HeldUp>,
     /// What others do at its place.
@@ -249,6 +251,7 @@ impl Volume {
             unit_was_tried: false,
             last_repair: None,
             asking: Asking::default(),
+            consumer_asking: Asking::default(),
             held_up: None,
             others: Others::default(),
             wake: None,
@@ -290,7 +293,7 @@ impl Volume {
         self.spec = spec.cloned();
         // It was made by the old settings; if it is still due, it is made anew.
         self.due_plan = None;
-        self.asking.forget();
+        self.forget_asked();
         true
     }
 

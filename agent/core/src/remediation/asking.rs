@@ -1,7 +1,7 @@
 //! Asking before a repair: what a volume's hook was asked, what it said, and what that means.
 //!
 //! A question is asked when nothing else stands in the way of a repair, so that the answer is about the moment. Leave
-//! to repair holds for one attempt, and only for a while. Everything that puts a repair off (also no answer at all, or
+//! to repair holds for one attempt, for the fault that was asked about, and only for a while. Everything that puts a repair off (also no answer at all, or
 //! one that cannot be understood) is counted; what never ends is no answer, and a person must act.
 
 use alloc::{format, string::String, vec::Vec};
@@ -11,6 +11,7 @@ use crate::hash::jittered;
 use crate::id::{QuestionId, VolumeId};
 use crate::remediation::Plan;
 use crate::time::Monotonic;
+use crate::verdict::Reason;
 use crate::volume::Hook;
 
 /// Leave to repair holds for so long: then something else may be true.
@@ -157,6 +158,8 @@ pub struct Consequence {
 /// The questions about one volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Asking {
+    /// Which fault the last question was about.
+    about: Option<Reason>,
     out: Option<(QuestionId, Monotonic)>,
     leave_until: Option<Monotonic>,
     put_off: u32,
@@ -166,13 +169,14 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// How things stand.
+    /// How things stand with a repair of this fault. Leave that was given for another is none.
     #[must_use]
-    pub fn stand(&self, now: Monotonic) -> Standing {
+    pub fn stand(&self, now: Monotonic, reason: Reason) -> Standing {
         if self.given_up.is_some() {
             return Standing::GivenUp;
         }
-        match (self.out, self.leave_until, self.not_before) {
+        let leave_until = self.leave_until.filter(|_| self.about == Some(reason));
+        match (self.out, leave_until, self.not_before) {
             (Some(_), _, _) => Standing::Out,
             (None, Some(until), _) if until > now => Standing::Clear,
             (None, _, Some(until)) if until > now => Standing::Waits(until),
@@ -180,8 +184,9 @@ impl Asking {
         }
     }
 
-    /// A question is being asked.
-    pub fn ask(&mut self, id: QuestionId, hook: &Hook, now: Monotonic) {
+    /// A question about this fault is being asked.
+    pub fn ask(&mut self, (id, reason): (QuestionId, Reason), hook: &Hook, now: Monotonic) {
+        self.about = Some(reason);
         self.out = Some((id, now + hook.timeout + GRACE));
         self.leave_until = None;
         self.not_before = None;
@@ -206,13 +211,25 @@ impl Asking {
         self.out.filter(|(_, until)| *until <= now).map(|(id, _)| id)
     }
 
-    /// Takes an answer to the question that is out.
-    pub fn answer(&mut self, report: &AnswerReport, at_most: u32, now: Monotonic) -> Consequence {
+    /// Takes an answer to the question that is out, and what is wrong by now, if that is known. What was said about
+    /// another fault counts for nothing.
+    pub fn answer(
+        &mut self,
+        report: &AnswerReport,
+        fault: Option<Reason>,
+        at_most: u32,
+        now: Monotonic,
+    ) -> Consequence {
         self.out = None;
         let said = match report.text.as_str() {
             "" => format!("the hook {}", report.answer.sentence()),
             text => format!("the hook {}: {text}", report.answer.sentence()),
         };
+        if fault.is_some() && fault != self.about {
+            self.remember(report, now);
+            let message = format!("{said}; that was about another fault and does not count");
+            return Consequence { message, look: false };
+        }
         let pause = match &report.answer {
             Answer::Remount => {
                 self.put_off = 0;

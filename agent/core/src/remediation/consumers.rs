@@ -98,6 +98,8 @@ pub enum Left {
     Kubelets,
     /// It is the root directory of its namespace.
     IsRoot,
+    /// Its namespace belongs to another user namespace.
+    Foreign,
 }
 
 impl Left {
@@ -110,6 +112,10 @@ impl Left {
             Self::Covered => String::from("something else is mounted over it"),
             Self::HasInside(path) => format!("{path} is mounted inside and would be detached as well"),
             Self::Kubelets => String::from("it is the kubelet's, and swap_consumers = true is not written"),
+            Self::Foreign => String::from(
+                "its namespace belongs to another user namespace, whose mounts the kernel locks; start what runs there \
+                 again",
+            ),
             Self::IsRoot => String::from("it is the root directory of its namespace"),
         }
     }
@@ -120,8 +126,21 @@ impl Left {
 pub struct Survey {
     /// What is to be replaced; what lies above comes before what lies below.
     pub binds: Vec<Bind>,
-    /// What is left, where, and why.
-    pub left: Vec<(BytePath, Left)>,
+    /// What is left.
+    pub left: Vec<Stays>,
+}
+
+/// A mount that is left as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stays {
+    /// Which.
+    pub id: MountId,
+    /// Where.
+    pub place: BytePath,
+    /// What it is.
+    pub kind: Kind,
+    /// Why.
+    pub why: Left,
 }
 
 /// The word at the beginning of a guard's source.
@@ -211,7 +230,10 @@ pub fn survey(table: &MountTable, wanted: &Wanted<'_>) -> Survey {
             Some(left) => Err(left),
         };
         match entry {
-            Err(left) => survey.left.push((mount.mountpoint.clone(), left)),
+            Err(why) => {
+                let (id, place) = (mount.id, mount.mountpoint.clone());
+                survey.left.push(Stays { id, place, kind, why });
+            }
             Ok(inner) => survey.binds.push(Bind {
                 mount: (**mount).clone(),
                 kind,
@@ -226,7 +248,40 @@ pub fn survey(table: &MountTable, wanted: &Wanted<'_>) -> Survey {
         }
     }
     survey.binds.sort_by_key(|bind| bind.mount.mountpoint.as_bytes().len());
+    while let Some((index, inside)) = survey.loses_inside(table) {
+        let Bind { mount, kind, .. } = survey.binds.remove(index);
+        let why = Left::HasInside(inside);
+        survey.left.push(Stays { id: mount.id, place: mount.mountpoint, kind, why });
+    }
     survey
+}
+
+impl Survey {
+    /// The first that would take something along that stays: what is detached goes with all that is mounted inside it,
+    /// however deep.
+    fn loses_inside(&self, table: &MountTable) -> Option<(usize, BytePath)> {
+        let stays = self.left.iter().map(|stays| (stays.id, &stays.place));
+        self.binds.iter().enumerate().find_map(|(index, bind)| {
+            let lost = stays.clone().find(|(id, _)| is_inside(table, *id, bind.mount.id));
+            lost.map(|(_, place)| (index, place.clone()))
+        })
+    }
+}
+
+/// Whether one mount is mounted somewhere inside another one.
+fn is_inside(table: &MountTable, id: MountId, outer: MountId) -> bool {
+    let mut at = id;
+    // A loop of parents is no table of this kernel's.
+    for _ in 0..table.mounts().len() {
+        let Some(mount) = table.mounts().iter().find(|mount| mount.id == at && mount.parent != at) else {
+            return false;
+        };
+        if mount.parent == outer {
+            return true;
+        }
+        at = mount.parent;
+    }
+    false
 }
 
 fn obstacle(table: &MountTable, wanted: &Wanted<'_>, mount: &Mount, is_top: bool) -> Option<Left> {
@@ -239,9 +294,13 @@ fn obstacle(table: &MountTable, wanted: &Wanted<'_>, mount: &Mount, is_top: bool
     if wanted.reach != Reach::All && is_kubelets(&mount.mountpoint) {
         return Some(Left::Kubelets);
     }
-    let inside = |other: &&Mount| other.mountpoint != mount.mountpoint && wanted.kind(other).is_none();
-    let children = table.mounts().iter().map(|other| &**other).filter(|other| other.parent == mount.id);
-    children.filter(inside).map(|other| Left::HasInside(other.mountpoint.clone())).next()
+    let strangers = table.mounts().iter().filter(|other| wanted.kind(other).is_none());
+    let mut inside = strangers.filter(|other| {
+        other.mountpoint != mount.mountpoint
+            && other.mountpoint.is_within(&mount.mountpoint)
+            && is_inside(table, other.id, mount.id)
+    });
+    inside.next().map(|other| Left::HasInside(other.mountpoint.clone()))
 }
 
 /// Whether a path lies where the kubelet makes its mounts, whichever directory it was given.

@@ -220,7 +220,8 @@ fn undo(actions: &[Action]) -> Vec<Action> {
 /// The host's mount is good: only its consumers are to follow.
 fn followed(patient: &Patient<'_>) -> Option<Vec<Action>> {
     let swap = swap_consumers(patient).filter(|_| patient.old.is_some())?;
-    Some(vec![swap, Action::Unstage])
+    // What is there now is what they are to show.
+    Some(vec![Action::Verify { sentinel: patient.spec.sentinel.clone() }, swap, Action::Unstage])
 }
 
 /// The consumers' part of a plan, where it has one.

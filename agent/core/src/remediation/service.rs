@@ -24,7 +24,6 @@ const PORTS: &[Row] = &[
         elsewhere: &["udp", "proto=udp", "proto=udp6", "rdma", "proto=rdma", "proto=rdma6"],
     },
     Row { fstypes: &["cifs", "smb3"], port: 445, elsewhere: &["rdma"] },
-    Row { fstypes: &["fuse.sshfs", "sshfs"], port: 22, elsewhere: &[] },
     Row { fstypes: &["fuse.glusterfs", "glusterfs"], port: 24007, elsewhere: &["transport=rdma"] },
 ];
 
@@ -56,6 +55,9 @@ impl Service {
                     Ok(number) => port = number,
                 },
                 Some(("addr" | "ip", address)) => hosts.extend(text(address.as_bytes())),
+                Some(("backup-volfile-servers" | "backupvolfile-server", names)) => {
+                    hosts.extend(names.split(':').filter_map(|name| text(name.as_bytes())));
+                }
                 Some(_) | None => {}
             }
         }
@@ -136,7 +138,8 @@ mod tests {
             ("nfs4", "[fe80::1%eth0]:/x", "[fe80::1%eth0]:2049"),
             ("cifs", "//server/share", "server:445"),
             ("smb3", "//server.example/share/dir", "server.example:445"),
-            ("fuse.sshfs", "ann@host:/dir", "host:22"),
+            // Where that listens stands in the files of ssh, which nobody else reads.
+            ("fuse.sshfs", "ann@host:/dir", ""),
             ("fuse.glusterfs", "gluster1:/vol", "gluster1:24007"),
             ("nfs4", "/dev/sdb", ""),
             ("nfs4", "nothing", ""),

@@ -324,6 +324,25 @@ fn a_hook_is_one_program_or_one_address() {
 }
 
 #[test]
+fn a_hook_does_not_lie_on_a_volume() {
+    let with = |hook: &str| {
+        volume(&format!(
+            "[volume.repair]\nhook = {hook}\n[[volume]]\nname = \"tools\"\nmountpoint = \"/opt\""
+        ))
+    };
+    for hook in ["{ exec = [\"/opt/ask\"] }", "{ url = \"unix:/opt/run/ask.sock\" }"] {
+        let found = error(&with(hook));
+        assert!(found.starts_with("volume[0].repair.hook: found \"/opt/"), "{found}");
+        assert!(found.contains("which lies on the volume at /opt;"), "{found}");
+    }
+    for hook in ["{ exec = [\"/optional/ask\"] }", "{ exec = [\"opt\"] }", "{ url = \"http://opt/opt\" }"] {
+        accepted(&with(hook));
+    }
+    let root = "[[volume]]\nname = \"r\"\nmountpoint = \"/\"\nmode = \"observe\"\nsource = \"/dev/x\"\nfstype = \"ext4\"";
+    accepted(&format!("{root}\n{}", volume("[volume.repair]\nhook = { exec = [\"/etc/ask\"] }")));
+}
+
+#[test]
 fn fstab_and_units_take_what_is_theirs_and_nothing_else() {
     let method = |text: &str| {
         let config =

@@ -8,33 +8,63 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use agent_core::path::BytePath;
-use agent_core::remediation::consumers::{Bind, guard_source, is_guard};
+use agent_core::remediation::consumers::{Bind, Kind, Stays, Wanted, guard_source, is_guard};
 use agent_core::remediation::{Outcome, Refusal};
 use agent_core::topology::Mount;
 use rustix::io::Errno;
 
-use super::{Order, Survey, Tally, Visit, dress};
+use super::exchange::{changed, hold};
+use super::{Order, Survey, Tally, Visit, dress, top_of};
 use crate::remediation::scene::{STACK_LIMIT, Scene, Stop, say};
 use crate::remediation::wire::Step;
 use crate::sys::mount_exactly::{self, Guard, Place};
 use crate::sys::{clock, look};
+
+/// Whether all old mounts of one namespace could be taken away. Asked everywhere before the first of them goes: where one
+/// is in use, nobody else shall lose the volume for it.
+pub(in crate::remediation) fn may_cover(scene: &Scene, order: &Order) -> Result<Step, Stop> {
+    let Some(visit) = Visit::new(scene, order)? else {
+        return Ok(Step::new(Outcome::AlreadySo, "the namespace is gone"));
+    };
+    let wanted = order.wanted(scene);
+    let binds = to_cover(&visit, &wanted)?;
+    for Bind { mount: Mount { mountpoint: path, .. }, .. } in &binds {
+        visit.there(|| {
+            let place = resolve(path)?;
+            expect_old(scene, &wanted, &place, path)?;
+            let is_busy = place.is_busy().map_err(|errno| Stop::call(format!("unmount {path}"), errno))?;
+            // Its use takes back the mark that the question has left.
+            let _ = place.hold();
+            if is_busy { Err(busy(path)) } else { Ok(()) }
+        })?;
+    }
+    Ok(Step::new(Outcome::AlreadySo, format!("{} mounts are not in use", binds.len())))
+}
+
+/// The old mounts of one namespace, if none has to stay: that one would keep the superblock alive.
+fn to_cover(visit: &Visit<'_>, wanted: &Wanted<'_>) -> Result<Vec<Bind>, Stop> {
+    let Survey { mut binds, left } = visit.survey(wanted)?;
+    binds.retain(|bind| !is_guard(&bind.mount));
+    match left.iter().find(|stays| stays.kind == Kind::Old) {
+        Some(Stays { place, why, .. }) => {
+            Err(Stop::Refused(Refusal::Busy, format!("{place} has to stay: {}", why.text())))
+        }
+        None => Ok(binds),
+    }
+}
 
 /// Guards in the places of all old mounts of one namespace.
 pub(in crate::remediation) fn cover(scene: &Scene, order: &Order) -> Result<Step, Stop> {
     let Some(visit) = Visit::new(scene, order)? else {
         return Ok(Step::new(Outcome::AlreadySo, "the namespace is gone"));
     };
-    let Survey { mut binds, left } = visit.survey(&order.wanted(scene))?;
-    binds.retain(|bind| !is_guard(&bind.mount));
-    if let Some((place, why)) = left.first() {
-        // It would keep the superblock alive.
-        return Err(Stop::Refused(Refusal::Busy, format!("{place} has to stay: {}", why.text())));
-    }
+    let wanted = order.wanted(scene);
+    let binds = to_cover(&visit, &wanted)?;
     let mut tally = Tally::default();
     // What lies inside another goes before it.
     for bind in binds.iter().rev() {
         let guard = guard(&visit, bind)?;
-        visit.there(|| cover_one(scene, bind, &guard, &mut tally))?;
+        visit.there(|| cover_one(scene, &wanted, (bind, &guard), &mut tally))?;
         tally.done.push(bind.mount.mountpoint.clone());
     }
     Ok(tally.into_step("guarded"))
@@ -70,23 +100,48 @@ fn resolve(path: &BytePath) -> Result<Place, Stop> {
     Place::resolve(path).map_err(|errno| Stop::call(format!("resolve {path}"), errno))
 }
 
-fn cover_one(scene: &Scene, bind: &Bind, guard: &OwnedFd, tally: &mut Tally) -> Result<(), Stop> {
+fn cover_one(
+    scene: &Scene,
+    wanted: &Wanted<'_>,
+    (bind, guard): (&Bind, &OwnedFd),
+    tally: &mut Tally,
+) -> Result<(), Stop> {
     let path = &bind.mount.mountpoint;
     let place = resolve(path)?;
     for _ in 0..bind.surplus.min(STACK_LIMIT) {
+        expect_old(scene, wanted, &place, path)?;
         unmount(&place, path)?;
     }
+    if top_of(&scene.table()?, wanted, path).is_some_and(|(_, kind)| kind == Kind::Guard) {
+        // Propagation has brought it.
+        return Ok(());
+    }
+    expect_old(scene, wanted, &place, path)?;
     let gap = take_away(scene, &place, path, guard)?;
     tally.gap = tally.gap.max(Some(gap));
     tally.detached.push(bind.mount.id.0);
     Ok(())
 }
 
+/// Whatever somebody else has mounted there meanwhile is not ours to unmount.
+fn expect_old(scene: &Scene, wanted: &Wanted<'_>, place: &Place, path: &BytePath) -> Result<(), Stop> {
+    let top = top_of(&scene.table()?, wanted, path).filter(|(_, kind)| *kind == Kind::Old);
+    let (top, _) = top.ok_or_else(changed)?;
+    hold(place, &top).map(drop)
+}
+
 /// Unmounts the top mount at a place, with a guard beneath it.
 fn take_away(scene: &Scene, place: &Place, path: &BytePath, guard: &OwnedFd) -> Result<Duration, Stop> {
+    let before = scene.stack(path)?.len();
+    let asked = clock::now();
     // One that is about to be refused would leave a guard beneath it.
     if place.is_busy().map_err(|errno| Stop::call(format!("unmount {path}"), errno))? {
         return Err(busy(path));
+    }
+    if scene.stack(path)?.len() < before {
+        // Somebody had marked it already, so that the question itself has unmounted it.
+        place.attach(guard).map_err(|errno| Stop::call(format!("put a guard at {path}"), errno))?;
+        return Ok(clock::now().since(asked));
     }
     say(format!("put a guard beneath {path}"));
     let beneath = place.hold().and_then(|held| mount_exactly::attach_beneath(guard, &held));
@@ -97,10 +152,7 @@ fn take_away(scene: &Scene, place: &Place, path: &BytePath, guard: &OwnedFd) -> 
         }
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
             let begun = clock::now();
-            // It may be gone since it was asked whether it is busy: then somebody had marked it before.
-            if !scene.stack(path)?.is_empty() {
-                unmount(place, path)?;
-            }
+            unmount(place, path)?;
             place.attach(guard).map_err(|errno| Stop::call(format!("put a guard at {path}"), errno))?;
             Ok(clock::now().since(begun))
         }

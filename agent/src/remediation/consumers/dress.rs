@@ -32,6 +32,8 @@ pub(super) fn dress(scene: &Scene, tree: OwnedFd, old: &Mount, is_directory: boo
     match mount_attributes::set(tree.as_fd(), exact(old)) {
         Ok(()) => Ok(tree),
         Err(Errno::NOSYS) if is_directory => at_private_place(scene, &tree, |place| {
+            mount::make_private(place)
+                .map_err(|errno| Stop::call("take the new mount from its peers", errno))?;
             mount::set_options(place, exact_in_old_flags(old))
                 .map_err(|errno| Stop::call("set the options of the new mount", errno))?;
             mount::clone_tree(place).map_err(|errno| Stop::call("clone the new mount", errno))

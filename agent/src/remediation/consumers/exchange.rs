@@ -36,14 +36,17 @@ pub(super) fn exchange(
     let Some((mut top, _)) = top_of(&scene.table()?, wanted, path) else {
         return fill(scene, bind, &place, tree);
     };
+    if top.id != bind.mount.id {
+        return Err(changed());
+    }
     let mut exchanged = Exchanged::default();
     for _ in 0..bind.surplus.min(STACK_LIMIT) {
-        let held = hold(scene, &place, &top)?;
+        let held = hold(&place, &top)?;
         detach(scene, held, &top, &mut exchanged)?;
         let next = top_of(&scene.table()?, wanted, path).ok_or_else(changed)?;
         top = next.0;
     }
-    let held = hold(scene, &place, &top)?;
+    let held = hold(&place, &top)?;
     refuse_other_kind(&held, new)?;
     say(format!("move the new mount beneath the old one at {path}"));
     match mount_exactly::attach_beneath(tree, &held) {
@@ -72,25 +75,18 @@ fn fill(scene: &Scene, bind: &Bind, place: &Place, tree: &OwnedFd) -> Result<Exc
     Ok(Exchanged { gap: None, detached: vec![bind.mount.id.0] })
 }
 
-fn changed() -> Stop {
+pub(super) fn changed() -> Stop {
     Stop::Refused(Refusal::TableChanged, "somebody else changed what is mounted there".to_owned())
 }
 
-/// The root of the mount that the table shows on top, and of no other. Only where it can be taken away: a new mount
-/// beneath one that stays would never be seen.
-fn hold(scene: &Scene, place: &Place, top: &Mount) -> Result<OwnedFd, Stop> {
-    let failed = |errno| Stop::call("look at it", errno);
-    let held = place.hold().map_err(failed)?;
-    if look::mount_id(&held).map_err(failed)?.is_some_and(|found| found != top.id) {
-        return Err(changed());
+/// The root of the mount that the table shows on top, and of no other.
+pub(super) fn hold(place: &Place, top: &Mount) -> Result<OwnedFd, Stop> {
+    let held = place.hold().map_err(|errno| Stop::call("look at it", errno))?;
+    match look::mount_id(&held) {
+        Ok(Some(found)) if found != top.id => Err(changed()),
+        Ok(_) => Ok(held),
+        Err(errno) => Err(Stop::call("look at it", errno)),
     }
-    if mount_exactly::is_locked(&scene.proc, &held).map_err(failed)? {
-        let text = "the kernel lets nobody take it away: its namespace belongs to another user namespace; \
-                    start what runs there again"
-            .to_owned();
-        return Err(Stop::Refused(Refusal::ConsumersLeft, text));
-    }
-    Ok(held)
 }
 
 /// A file cannot take the place of a directory. Asked before anything is moved; a root that does not say what it is

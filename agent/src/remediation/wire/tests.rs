@@ -33,7 +33,7 @@ fn received(plan: &Plan, action: &Action, known: Known) -> Request {
 #[test]
 fn a_request_brings_all_that_a_child_needs() {
     let former: Former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
-    let known = Known { number_proves_nothing: true, former: Some(former.clone()) };
+    let known = Known { number_proves_nothing: true, staged_is_good: true, former: Some(former.clone()) };
     let old = SuperblockId { major: 0, minor: 46 };
     let got = received(&plan(Some(Reason::Readonly), Some(old)), &Action::Unstage, known);
     assert_eq!((got.parent, got.deadline), (std::process::id(), u64::MAX));

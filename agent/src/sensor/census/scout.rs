@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use nix::poll::PollFlags;
 
 use super::wire::{Answer, Ask};
 use crate::sensor::wake::{Wake, Woken};
-use crate::sys::{clock, environment, parent_death};
+use crate::sys::{clock, procfs_child};
 
 /// How long a child may take.
 #[derive(Clone, Copy, Debug)]
@@ -215,21 +214,7 @@ enum End {
 
 impl Running {
     fn start(program: &[OsString]) -> io::Result<Self> {
-        let (executable, arguments) =
-            program.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let mut command = Command::new(executable);
-        environment::clear(&mut command);
-        command
-            .arg0("mountie")
-            .args(arguments)
-            .args(["--parent", &std::process::id().to_string()])
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0);
-        parent_death::bind(&mut command);
-        let mut child = command.spawn()?;
+        let mut child = procfs_child::start(program)?;
         let none = || io::Error::from(io::ErrorKind::BrokenPipe);
         let (asks, answers) = (child.stdin.take().ok_or_else(none)?, child.stdout.take().ok_or_else(none)?);
         Ok(Self { child, asks, answers, received: Vec::new() })

@@ -20,6 +20,8 @@ use crate::sys::{self, clock};
 
 /// The most mounts and processes that are told of one file system. All are counted.
 const TOLD: usize = 16;
+/// So many are looked at again after the look.
+const WITNESSES: usize = 8;
 /// Open files are looked at for no longer than this.
 const FILES_FOR: Duration = Duration::from_secs(5);
 
@@ -46,10 +48,11 @@ pub fn run_consumers_child(parent: u32) -> ExitCode {
 /// Looks once.
 pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
     let mut found: Vec<WireFound> = dead.iter().map(|_| WireFound::default()).collect();
+    let mut witnesses: Vec<Vec<Witness>> = dead.iter().map(|_| Vec::new()).collect();
     let mut known = Known::of(dead);
     for namespace in proc.namespaces() {
         let Ok(text) = proc.text_of_table(namespace.process) else { continue };
-        let mut comm = None;
+        let (mut comm, mut is_foreign) = (None, None);
         for line in text.split(|byte| *byte == b'\n') {
             let Ok(place) = parse_place(line) else { continue };
             known.see(place.id, place.superblock);
@@ -57,10 +60,19 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
                 continue;
             }
             let Ok(mount) = parse_line(line) else { continue };
-            for (found, dead) in found.iter_mut().zip(dead).filter(|(_, dead)| is_of(dead, &mount)) {
+            let each = found.iter_mut().zip(&mut witnesses).zip(dead);
+            for ((found, witnesses), dead) in each.filter(|(_, dead)| is_of(dead, &mount)) {
+                // Whoever made such a namespace can mount there what only calls itself a guard.
+                let mut is_foreign = || *is_foreign.get_or_insert_with(|| proc.is_foreign(namespace));
+                if dead.holding.is_none() && is_foreign() {
+                    continue;
+                }
                 found.mounts += 1;
                 found.ids.insert(mount.id.0);
                 known.learn(mount.id, dead);
+                if dead.knows(mount.id) && witnesses.len() < WITNESSES {
+                    witnesses.push(Witness { process: namespace.process, id: mount.id });
+                }
                 if found.shown.len() < TOLD {
                     let comm = comm.get_or_insert_with(|| proc.comm(namespace.process)).clone();
                     found.shown.push(WireMount {
@@ -74,7 +86,10 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
             }
         }
     }
-    for (found, _) in found.iter_mut().zip(dead).filter(|(found, dead)| !is_proven(found, dead)) {
+    for ((found, witnesses), dead) in found.iter_mut().zip(&witnesses).zip(dead) {
+        if dead.holding.is_none() || witnesses.iter().any(|witness| witness.is_there(proc, dead.superblock)) {
+            continue;
+        }
         found.ids.iter().for_each(|id| known.forget(MountId(*id)));
         *found = WireFound::default();
     }
@@ -90,10 +105,19 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
     Answer { found, refused: files.refused, is_partial: files.is_partial, micros: 0 }
 }
 
-/// Whether what was found is of the old file system, and not of another one that has its number now.
-fn is_proven(found: &WireFound, dead: &Dead) -> bool {
-    let mut known = dead.ids.difference(&dead.gone);
-    dead.is_shown || dead.holding.is_none() || known.any(|id| found.ids.contains(&id.0))
+/// A mount of the old file system that was known before the look and seen in it. Where it is there after the look as
+/// well, nothing else had its superblock's number meanwhile, and all that was found with this number is of it.
+struct Witness {
+    process: u32,
+    id: MountId,
+}
+
+impl Witness {
+    fn is_there(&self, proc: &Proc, superblock: SuperblockId) -> bool {
+        let text = proc.text_of_table(self.process).unwrap_or_default();
+        let mut places = text.split(|byte| *byte == b'\n').filter_map(|line| parse_place(line).ok());
+        places.any(|place| place.id == self.id && place.superblock == superblock)
+    }
 }
 
 /// Whether a mount is of what is asked about: of the file system itself, or one of the volume's guards.
@@ -251,15 +275,25 @@ mod tests {
         }
     }
 
+    /// A look for the superblock of the root directory, as if it had been replaced.
+    fn look_at_root(ids: &[u32], gone: &[u32]) -> WireFound {
+        let proc = Proc::open().unwrap();
+        let text = proc.text_of_table(std::process::id()).unwrap();
+        let mut lines = text.split(|byte| *byte == b'\n').filter_map(|line| parse_line(line).ok());
+        let root = lines.rfind(|mount| mount.mountpoint == "/".into()).unwrap();
+        let holding = Some(agent_core::remediation::consumers::Holding::of(&root));
+        let own = |ids: &[u32]| ids.iter().map(|id| if *id == 0 { root.id } else { MountId(*id) }).collect();
+        let dead =
+            Dead { superblock: root.superblock, holding, ids: own(ids), gone: own(gone), ..dead(0, &[]) };
+        look(&proc, &[dead]).found.remove(0)
+    }
+
     #[test]
     fn a_number_that_may_be_used_again_counts_only_beside_a_mount_that_has_kept_it() {
-        let found = |ids: &[u32]| WireFound { ids: ids.iter().copied().collect(), ..WireFound::default() };
-        assert!(is_proven(&found(&[60, 61]), &dead(7, &[61])));
-        assert!(!is_proven(&found(&[60]), &dead(7, &[61])));
-        assert!(is_proven(&found(&[60]), &Dead { is_shown: true, ..dead(7, &[61]) }));
-        // What was taken out of every table cannot be in one: that is another mount.
+        assert!(look_at_root(&[0], &[]).mounts > 0);
+        assert_eq!(look_at_root(&[u32::MAX], &[]).mounts, 0, "nothing known is there");
+        assert_eq!(look_at_root(&[0], &[0]).mounts, 0, "what has its number now is another mount");
         let gone = Dead { gone: BTreeSet::from([MountId(61)]), ..dead(7, &[61]) };
-        assert!(!is_proven(&found(&[61]), &gone));
         let mut known = Known::of(std::slice::from_ref(&gone));
         assert_eq!(known.ids.len(), 1, "files may be open on it");
         known.see(MountId(61), superblock(7));

@@ -9,11 +9,12 @@ use crate::consumer::{Consumers, Dead, FileHolder, Found, StaleMount};
 use crate::engine::{Input, Output};
 use crate::id::{MountId, VolumeId};
 use crate::observation::{Op, PlanReport};
+use crate::remediation::asking::Answer as Said;
 use crate::remediation::{Action, Outcome, Plan, Refusal};
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Recovering};
 use crate::verdict::Reason;
-use crate::volume::{Mode, Reach, VolumeSpec};
+use crate::volume::{Hook, HookWay, Mode, Reach, VolumeSpec};
 
 fn sshfs(mode: Mode, consumers: Reach) -> VolumeSpec {
     let mut spec = spec("a", "fuse.sshfs", "a-host:", mode);
@@ -178,7 +179,7 @@ fn consumers_follow_by_a_plan_of_their_own_and_the_next_look_decides() {
     assert_eq!(world.state("a"), (Recovering, Some(Reason::ConsumerStale)));
     let plan = world.running().pop().unwrap();
     assert_eq!((plan.old, plan.reason), (Some(device(10)), Some(Reason::ConsumerStale)));
-    assert_eq!(plan.actions.len(), 2, "nothing is mounted anew: {:?}", plan.actions);
+    assert_eq!(plan.actions.len(), 3, "nothing is mounted anew: {:?}", plan.actions);
     let begun = world.now;
     world.run(millis(10));
     world.feed(followed(&plan, Outcome::Changed));
@@ -263,7 +264,7 @@ fn guards_that_a_failed_repair_left_are_looked_for_until_they_are_gone() {
     world.run(seconds(60));
     let plan = world.running().pop().unwrap();
     let guards = Action::SwapConsumers { holding: None, ids: None, reach: Reach::Unowned };
-    assert_eq!((plan.reason, plan.actions.first()), (Some(Reason::ConsumerStale), Some(&guards)));
+    assert_eq!((plan.reason, plan.actions.get(1)), (Some(Reason::ConsumerStale), Some(&guards)));
     world.feed(followed(&plan, Outcome::Changed));
     let none = found(0);
     let at = world.now;
@@ -298,6 +299,34 @@ fn consumers_that_cannot_follow_do_not_use_up_the_attempts_of_the_volume() {
     world.hint(20, None, 107, Op::Read);
     world.run(seconds(5));
     assert_eq!(world.running().pop().and_then(|plan| plan.reason), Some(Reason::Disconnected));
+}
+
+#[test]
+fn what_a_hook_says_of_consumers_does_not_keep_the_volume_from_its_repair() {
+    for said in [Said::Escalate, Said::Wait(seconds(3600))] {
+        let mut asked_about = sshfs(Mode::Act, Reach::Unowned);
+        let how = HookWay::Exec(vec!["/ask".into()]);
+        asked_about.repair.hook = Some(Hook { how, timeout: seconds(10) });
+        let mut world = World::healthy(vec![asked_about]);
+        fall(&mut world);
+        let plan = world.running().pop().unwrap();
+        world.replace("/mnt/a", 20);
+        world.answer("a", Answer::Now(good()));
+        world.finish(plan.id, Outcome::Changed);
+        world.hooks.insert("a".into(), Some(said.clone()));
+        found(&mut world, 10, 1, 0);
+        world.run(seconds(60));
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::ConsumerStale)), "{said:?}");
+        assert!(world.running().is_empty());
+        assert_eq!(world.status("a").asked.unwrap().answered.unwrap().1, said);
+        // Then the volume itself falls again.
+        world.hooks.insert("a".into(), Some(Said::Remount));
+        world.answer("a", fails(107));
+        world.hint(20, None, 107, Op::Read);
+        world.run(seconds(10));
+        let reason = world.running().pop().and_then(|plan| plan.reason);
+        assert_eq!((reason, world.state("a").0), (Some(Reason::Disconnected), Recovering), "{said:?}");
+    }
 }
 
 #[test]

@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 
 use super::world::{Answer, World, fails, good, millis, seconds, spec};
 use crate::engine::{Input, Output};
+use crate::errno::Errno;
 use crate::id::VolumeId;
-use crate::observation::{Op, Reach, ReachReport};
+use crate::observation::{Op, ProbeReport, ProbeResult, ProbeStep, Reach, ReachReport};
 use crate::remediation::Outcome;
 use crate::remediation::service::Service;
 use crate::status::Hold;
@@ -83,6 +84,46 @@ fn what_answers_again_when_the_server_is_back_is_not_replaced() {
     let before = tries(&world).len();
     world.run(seconds(600));
     assert_eq!(tries(&world).len(), before, "nobody waits for it any more");
+}
+
+#[test]
+fn a_volume_that_is_named_no_more_waits_for_no_server() {
+    let mut world = outage(&["a"]);
+    world.run(seconds(60));
+    world.policy.volumes.clear();
+    world.feed(Input::Policy(world.policy.clone()));
+    world.run(seconds(5));
+    let before = tries(&world).len();
+    world.run(seconds(600));
+    assert_eq!(tries(&world).len(), before);
+}
+
+#[test]
+fn while_a_look_is_out_the_server_is_known_to_be_away() {
+    let mut world = outage(&["a"]);
+    world.run(seconds(60));
+    let since = world.status("a").held_up.unwrap().since;
+    let before = tries(&world).len();
+    // One look after the other comes back only in time.
+    world.answer("a", Answer::Never);
+    world.run(seconds(60));
+    let held = world.status("a").held_up.unwrap();
+    assert_eq!((held.hold, held.since), (Hold::Server, since));
+    assert!(tries(&world).len() > before + 3, "it is tried meanwhile");
+    let order = world.log.iter().rev().find_map(|(_, output)| match output {
+        Output::Probe(order) => Some(order.clone()),
+        _ => None,
+    });
+    let order = order.unwrap();
+    let result = ProbeResult::Failed { step: ProbeStep::Root, errno: Errno(113) };
+    let (id, volume, generation, took) = (order.id, order.volume, order.generation, seconds(1));
+    let started = world.now - took;
+    world.feed(Input::Probe(ProbeReport { id, volume, generation, started, took, result }));
+    world.run(seconds(1));
+    let held = world.status("a").held_up.unwrap();
+    assert_eq!((held.hold, held.since, begun(&world).len()), (Hold::Server, since, 0));
+    let told = world.log.iter().filter(|(_, output)| matches!(output, Output::Held(..))).count();
+    assert_eq!(told, 1);
 }
 
 #[test]

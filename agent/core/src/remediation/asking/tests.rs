@@ -6,6 +6,7 @@ use super::*;
 use crate::volume::HookWay;
 
 const MOST: u32 = 3;
+const FAULT: Reason = Reason::IoError;
 
 fn at(seconds: u64) -> Monotonic {
     Monotonic::from_nanos(seconds * 1_000_000_000)
@@ -22,11 +23,11 @@ fn report(id: u64, answer: Answer, text: &str) -> AnswerReport {
 
 fn asked(answer: Answer, now: Monotonic) -> (Asking, Consequence) {
     let mut asking = Asking::default();
-    assert_eq!(asking.stand(now), Standing::Ask);
-    asking.ask(QuestionId(1), &hook(), now);
-    assert_eq!(asking.stand(now), Standing::Out);
+    assert_eq!(asking.stand(now, FAULT), Standing::Ask);
+    asking.ask((QuestionId(1), FAULT), &hook(), now);
+    assert_eq!(asking.stand(now, FAULT), Standing::Out);
     assert!(asking.is_out(QuestionId(1)) && !asking.is_out(QuestionId(2)));
-    let consequence = asking.answer(&report(1, answer, "because"), MOST, now);
+    let consequence = asking.answer(&report(1, answer, "because"), Some(FAULT), MOST, now);
     (asking, consequence)
 }
 
@@ -34,20 +35,41 @@ fn asked(answer: Answer, now: Monotonic) -> (Asking, Consequence) {
 fn leave_to_repair_holds_for_one_attempt_and_a_while() {
     let (mut asking, consequence) = asked(Answer::Remount, at(100));
     assert_eq!(consequence, Consequence { message: "the hook says remount: because".into(), look: false });
-    assert_eq!(asking.stand(at(159)), Standing::Clear);
-    assert_eq!(asking.stand(at(160)), Standing::Ask);
+    assert_eq!(asking.stand(at(159), FAULT), Standing::Clear);
+    assert_eq!(asking.stand(at(160), FAULT), Standing::Ask);
     asking.used();
-    assert_eq!(asking.stand(at(101)), Standing::Ask);
+    assert_eq!(asking.stand(at(101), FAULT), Standing::Ask);
     assert!(asking.is_at_rest());
+}
+
+#[test]
+fn leave_to_repair_one_fault_is_none_for_another() {
+    let (asking, _) = asked(Answer::Remount, at(100));
+    assert_eq!(asking.stand(at(101), FAULT), Standing::Clear);
+    assert_eq!(asking.stand(at(101), Reason::Readonly), Standing::Ask);
+}
+
+#[test]
+fn an_answer_about_a_fault_that_became_another_counts_for_nothing() {
+    for answer in [Answer::Remount, Answer::Escalate, Answer::Wait(Duration::from_secs(9)), Answer::Resolved]
+    {
+        let mut asking = Asking::default();
+        asking.ask((QuestionId(1), FAULT), &hook(), at(100));
+        let other = Some(Reason::Readonly);
+        let consequence = asking.answer(&report(1, answer.clone(), ""), other, MOST, at(101));
+        assert!(consequence.message.contains("another fault"), "{consequence:?}");
+        assert!(asking.is_at_rest(), "{answer:?}: {asking:?}");
+        assert!(asking.last().is_some_and(|last| last.answered.is_some()), "it is still shown");
+    }
 }
 
 #[test]
 fn a_wait_is_kept_within_bounds() {
     for (wanted, kept) in [(0, 1), (30, 30), (3600, 3600), (u64::MAX, 3600)] {
         let (asking, _) = asked(Answer::Wait(Duration::from_secs(wanted)), at(100));
-        assert_eq!(asking.stand(at(100)), Standing::Waits(at(100 + kept)));
+        assert_eq!(asking.stand(at(100), FAULT), Standing::Waits(at(100 + kept)));
         assert_eq!(asking.next_change(), Some(at(100 + kept)));
-        assert_eq!(asking.stand(at(100 + kept)), Standing::Ask);
+        assert_eq!(asking.stand(at(100 + kept), FAULT), Standing::Ask);
     }
 }
 
@@ -55,16 +77,16 @@ fn a_wait_is_kept_within_bounds() {
 fn what_is_said_to_be_in_order_is_looked_at_and_not_repaired() {
     let (asking, consequence) = asked(Answer::Resolved, at(100));
     assert!(consequence.look);
-    assert_eq!(asking.stand(at(100)), Standing::Waits(at(105)));
+    assert_eq!(asking.stand(at(100), FAULT), Standing::Waits(at(105)));
 }
 
 #[test]
 fn escalation_is_the_end_until_it_is_forgotten() {
     let (mut asking, _) = asked(Answer::Escalate, at(100));
-    assert_eq!(asking.stand(at(100_000)), Standing::GivenUp);
+    assert_eq!(asking.stand(at(100_000), FAULT), Standing::GivenUp);
     assert_eq!(asking.given_up(), Some("the hook says that a person must act: because"));
     asking.forget();
-    assert_eq!(asking.stand(at(100_000)), Standing::Ask);
+    assert_eq!(asking.stand(at(100_000), FAULT), Standing::Ask);
     assert_eq!(asking.last().unwrap().answered.as_ref().unwrap().1, Answer::Escalate, "it is still shown");
 }
 
@@ -78,14 +100,14 @@ fn everything_that_puts_off_is_counted_together_and_ends() {
     ];
     let (mut asking, mut now) = (Asking::default(), at(100));
     for (id, answer) in (1..).zip(answers) {
-        assert_eq!(asking.stand(now), Standing::Ask);
-        asking.ask(QuestionId(id), &hook(), now);
-        asking.answer(&report(id, answer, ""), MOST, now);
-        if let Standing::Waits(until) = asking.stand(now) {
+        assert_eq!(asking.stand(now, FAULT), Standing::Ask);
+        asking.ask((QuestionId(id), FAULT), &hook(), now);
+        asking.answer(&report(id, answer, ""), Some(FAULT), MOST, now);
+        if let Standing::Waits(until) = asking.stand(now, FAULT) {
             now = until;
         }
     }
-    assert_eq!(asking.stand(now), Standing::GivenUp);
+    assert_eq!(asking.stand(now, FAULT), Standing::GivenUp);
     let why = asking.given_up().unwrap();
     assert!(why.contains("cannot be understood") && why.contains("3 times"), "{why}");
 }
@@ -94,9 +116,9 @@ fn everything_that_puts_off_is_counted_together_and_ends() {
 fn leave_to_repair_ends_the_count() {
     let mut asking = Asking::default();
     for id in 0..20 {
-        asking.ask(QuestionId(id), &hook(), at(id));
+        asking.ask((QuestionId(id), FAULT), &hook(), at(id));
         let answer = if id % 3 == 2 { Answer::Remount } else { Answer::Wait(Duration::ZERO) };
-        asking.answer(&report(id, answer, ""), MOST, at(id));
+        asking.answer(&report(id, answer, ""), Some(FAULT), MOST, at(id));
         asking.used();
         assert_eq!(asking.given_up(), None);
     }
@@ -106,9 +128,9 @@ fn leave_to_repair_ends_the_count() {
 fn without_an_answer_the_pauses_grow_to_a_limit() {
     let (mut asking, mut now, mut last) = (Asking::default(), at(100), Duration::ZERO);
     for id in 0..12 {
-        asking.ask(QuestionId(id), &hook(), now);
-        asking.answer(&report(id, Answer::Nothing(NoAnswer::Unreachable), ""), u32::MAX, now);
-        let Standing::Waits(until) = asking.stand(now) else { panic!() };
+        asking.ask((QuestionId(id), FAULT), &hook(), now);
+        asking.answer(&report(id, Answer::Nothing(NoAnswer::Unreachable), ""), Some(FAULT), u32::MAX, now);
+        let Standing::Waits(until) = asking.stand(now, FAULT) else { panic!() };
         let pause = until.since(now);
         assert!(pause > last || pause > Duration::from_secs(269), "{pause:?} after {last:?}");
         assert!(pause <= Duration::from_secs(330));
@@ -119,7 +141,7 @@ fn without_an_answer_the_pauses_grow_to_a_limit() {
 #[test]
 fn who_never_comes_back_is_lost_after_the_hooks_time_and_a_little_more() {
     let mut asking = Asking::default();
-    asking.ask(QuestionId(7), &hook(), at(100));
+    asking.ask((QuestionId(7), FAULT), &hook(), at(100));
     assert_eq!((asking.lost(at(119)), asking.lost(at(120))), (None, Some(QuestionId(7))));
     assert_eq!(asking.next_change(), Some(at(120)));
     asking.forget();

@@ -108,10 +108,32 @@ fn what_cannot_be_replaced_is_left_and_named() {
         &[],
     );
     assert!(survey.binds.is_empty(), "{survey:?}");
-    let left: Vec<&Left> = survey.left.iter().map(|(_, left)| left).collect();
+    let left: Vec<&Left> = survey.left.iter().map(|stays| &stays.why).collect();
     let expected = [&Left::Deleted, &Left::HasInside("/full/tmp".into()), &Left::Covered, &Left::Kubelets];
     assert_eq!(left, expected);
-    assert!(survey.left.iter().all(|(_, left)| !left.text().is_empty()));
+    assert!(survey.left.iter().all(|stays| !stays.why.text().is_empty()));
+}
+
+/// What is detached goes with everything inside it: an old mount that has to stay keeps those around it, too.
+#[test]
+fn a_stranger_deep_inside_keeps_all_that_it_lies_in() {
+    let mut secrets = mount(5, 4, 9, "/data/sub/secrets", "/");
+    secrets.fstype = "tmpfs".into();
+    let mounts = vec![
+        mount(3, 1, OLD, "/data", "/"),
+        mount(4, 3, OLD, "/data/sub", "/s"),
+        secrets,
+        mount(6, 1, OLD, "/kept", "/"),
+        mount(7, 6, OLD, "/kept/gone", "/g//deleted"),
+        mount(8, 1, OLD, "/free", "/"),
+        mount(9, 8, OLD, "/free/sub", "/s"),
+    ];
+    let survey = found(mounts, Reach::All, &[]);
+    let binds: Vec<u32> = survey.binds.iter().map(|bind| bind.mount.id.0).collect();
+    assert_eq!(binds, [8, 9]);
+    let mut left: Vec<u32> = survey.left.iter().map(|stays| stays.id.0).collect();
+    left.sort_unstable();
+    assert_eq!(left, [3, 4, 6, 7]);
 }
 
 #[test]
@@ -128,7 +150,7 @@ fn a_root_directory_and_another_part_are_left() {
     ]);
     let survey = survey(&table, &wanted);
     assert_eq!(places(&survey), [("/b".into(), "x".into(), 0, true)]);
-    let left: Vec<&Left> = survey.left.iter().map(|(_, left)| left).collect();
+    let left: Vec<&Left> = survey.left.iter().map(|stays| &stays.why).collect();
     assert_eq!(left, [&Left::IsRoot, &Left::OtherPart]);
 }
 

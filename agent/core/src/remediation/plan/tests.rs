@@ -182,10 +182,11 @@ fn consumers_are_left_alone_on_wish_and_followed_alone_where_the_host_is_good() 
     assert_eq!(follow(&spec, Some(holding())), None);
     spec.repair.consumers = Reach::All;
     let guards = Action::SwapConsumers { holding: None, ids: None, reach: Reach::All };
-    assert_eq!(follow(&spec, None), Some(vec![guards, Action::Unstage]));
+    let verify = Action::Verify { sentinel: spec.sentinel.clone() };
+    assert_eq!(follow(&spec, None), Some(vec![verify.clone(), guards, Action::Unstage]));
     spec.source = None;
     let swap = Action::SwapConsumers { holding: Some(holding()), ids: None, reach: Reach::All };
-    assert_eq!(follow(&spec, Some(holding())), Some(vec![swap, Action::Unstage]));
+    assert_eq!(follow(&spec, Some(holding())), Some(vec![verify, swap, Action::Unstage]));
 }
 
 #[test]
