@@ -78,7 +78,7 @@ pub enum Input {
     Consumers(Consumers),
     /// The answer to a probe (the first one: a timed-out probe answers with `TimedOut`).
     Probe(ProbeReport),
-    /// An abandoned worker came back or died: its superblock may be probed again.
+    /// A worker that was late came back or died: its superblock may be probed again.
     ProbeReturned(ProbeId),
     /// A plan is about to change its volume's place itself. Before the table that shows it.
     PlanShows(PlanId),
@@ -134,6 +134,9 @@ pub enum Output {
     Probe(ProbeOrder),
     /// Do there what a person asked for.
     Errand(ProbeOrder),
+    /// A look that hangs is of no use any more, and must not keep alive what it looks at: end its worker, if the kernel
+    /// lets it go. [`Input::ProbeReturned`] follows then.
+    LetGo(ProbeId),
     /// Nothing can be done there.
     NoErrand {
         /// Where.
@@ -379,6 +382,7 @@ impl Engine {
         self.now = self.now.max(now);
         let now = self.now;
         let mut outputs = Vec::new();
+        let may_leave = probing::may_leave_looks_behind(&input);
         match input {
             Input::Policy(policy) => self.take_policy(policy, now, &mut outputs),
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
@@ -422,6 +426,9 @@ impl Engine {
         }
         self.forget_unclaimed(now, &mut outputs);
         self.incidents.tick(now, &mut outputs);
+        if may_leave || outputs.iter().any(|output| matches!(output, Output::Execute(_))) {
+            self.let_go(&mut outputs);
+        }
         outputs
     }
 

@@ -286,6 +286,7 @@ impl EventLoop {
         for output in outputs {
             match output {
                 Output::Probe(order) => self.probe(order),
+                Output::LetGo(probe) => self.pool.let_go(probe),
                 Output::Errand(order) => {
                     if let Some(over) = self.plantings.begin(order) {
                         self.feed(Input::ProbeReturned(over));

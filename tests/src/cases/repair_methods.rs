@@ -35,6 +35,12 @@ pub(crate) const CASES: &[Case] = &[
         run: callers_are_freed,
     },
     Case {
+        name: "a_volume_whose_daemon_is_frozen_is_repaired_although_a_signal_ends_every_wait_there",
+        needs: &[Need::Root, Need::Fuse, Need::Tool("bindfs")],
+        timeout: TIMEOUT,
+        run: by_mount_while_frozen,
+    },
+    Case {
         name: "a_daemon_of_a_unit_comes_back_by_its_unit",
         needs: &[Need::Root, Need::Fuse],
         timeout: TIMEOUT,
@@ -134,6 +140,38 @@ fn callers_are_freed(bench: &mut Bench) -> Result<()> {
     let described = agent.command(&["describe", "v"])?;
     let text = String::from_utf8_lossy(&described.stdout).into_owned();
     ensure!(text.contains("ended the FUSE connection") && text.contains("a fresh mount answers"), "{text}");
+    Ok(())
+}
+
+/// Requests that no daemon has taken are given up at a signal, as all of NFS and SMB are: the end of a look says
+/// nothing there.
+fn by_mount_while_frozen(bench: &mut Bench) -> Result<()> {
+    let source = bench.make_directory("source")?;
+    bench.write("source/.mountie", SENTINEL.as_bytes())?;
+    let mountpoint = bench.make_directory("volume")?;
+    let served = Bindfs::mount(&source, &mountpoint)?;
+    let volume = Volume::at("v", &mountpoint)
+        .sentinel(SENTINEL)
+        .set("source", &source.display().to_string())
+        .set("fstype", bindfs::FSTYPE)
+        .set("interval", "1s")
+        .set("deadline", "1s")
+        .repaired_by_mount();
+    let agent = Agent::start(bench, &volume.to_toml())?;
+    agent.wait_state("v", "healthy")?;
+    let before = only_mount_at(&mountpoint)?;
+    process::send(served.daemon()?, Signal::SIGSTOP)?;
+    agent.wait_scrape("repaired", |scrape| {
+        let labels = [("volume", "v"), ("method", "mount"), ("outcome", "changed")];
+        Ok(scrape.sum("mountie_remediation_total", &labels) >= 1.0)
+    })?;
+    agent.wait_state("v", "healthy")?;
+    let after = only_mount_at(&mountpoint)?;
+    ensure!(after.device != before.device, "the same superblock: {after:?}");
+    ensure!(fs::read(mountpoint.join(".mountie"))? == SENTINEL.as_bytes());
+    agent.wait_scrape("no worker is left behind", |scrape| {
+        Ok(scrape.value("mountie_probe_abandoned_workers", &[])? == 0.0)
+    })?;
     Ok(())
 }
 

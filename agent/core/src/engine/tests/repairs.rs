@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
-use crate::id::{MountId, PlanId, VolumeId};
+use crate::id::{MountId, PlanId, ProbeId, VolumeId};
 use crate::observation::{Op, ProbeOk, ProbeResult};
 use crate::path::BytePath;
 use crate::remediation::{Action, Outcome, Refusal};
+use crate::time::Monotonic;
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Quarantined, Recovering};
 use crate::verdict::{Advice, Reason};
@@ -300,6 +301,48 @@ fn a_slow_volume_that_answers_in_the_end_is_not_replaced() {
     assert!(world.running().is_empty());
     world.run(millis(5));
     assert_eq!(world.running().len(), 1, "stuck for twice its deadline beyond the deadline");
+}
+
+/// The last look that was ordered, and where in the log it was let go.
+fn last_look(world: &World) -> (ProbeId, Vec<usize>) {
+    let looks = world.log.iter().filter_map(|(_, output)| match output {
+        Output::Probe(order) => Some(order.id),
+        _ => None,
+    });
+    let id = looks.last().unwrap();
+    let is_it =
+        |(at, (_, output)): (usize, &(Monotonic, Output))| (*output == Output::LetGo(id)).then_some(at);
+    (id, world.log.iter().enumerate().filter_map(is_it).collect())
+}
+
+#[test]
+fn a_look_that_hangs_is_let_go_before_the_plan_and_its_end_is_no_answer() {
+    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    world.answer("a", Answer::Hangs);
+    world.feed(Input::ProbeNow(crate::id::VolumeId::new("a")));
+    world.run(seconds(8));
+    assert_eq!(last_look(&world).1, [], "it may answer yet");
+    world.run(seconds(2));
+    let (look, let_go) = last_look(&world);
+    let plan = world.log.iter().position(|(_, output)| matches!(output, Output::Execute(_))).unwrap();
+    assert!(matches!(let_go[..], [at] if at < plan), "{let_go:?}, the plan {plan}");
+    world.feed(Input::ProbeReturned(look));
+    assert!(!world.status("a").condition.advice.contains(&Advice::Slow));
+}
+
+#[test]
+fn a_look_that_hangs_is_let_go_when_its_mount_is_gone() {
+    let mut world = World::healthy(vec![spec("a", "nfs4", "filer:/a", Mode::Observe)]);
+    world.answer("a", Answer::Hangs);
+    world.feed(Input::ProbeNow(crate::id::VolumeId::new("a")));
+    world.run(seconds(100));
+    assert_eq!(last_look(&world).1, []);
+    let (look, _) = last_look(&world);
+    world.replace("/mnt/a", 99);
+    world.table();
+    world.run(seconds(30));
+    let let_go = world.log.iter().filter(|(_, output)| *output == Output::LetGo(look)).count();
+    assert_eq!(let_go, 1);
 }
 
 #[test]
