@@ -3,7 +3,7 @@
 //! The agent itself never looks at a watched path: a call on a dead mount may never return, and cannot be
 //! called off. Workers look. A worker that misses its deadline is abandoned and its place is free at once. It is not
 //! killed: where a signal ends the wait for a server, its end would say nothing, and an answer that comes late tells
-//! a slow volume from one that hangs. The pool tells when it has come back, or is gone because it was let go. Workers
+//! a slow volume from one that hangs. The pool tells what it said at last, or that it is gone because it was let go. Workers
 //! that answer in time are used again, so a healthy mount never costs a fork.
 //!
 //! At most one probe per superblock may be out: that is the engine's business, which waits for
@@ -63,9 +63,10 @@ impl Default for Settings {
 pub enum ProbeEvent {
     /// The answer to an order. Exactly one for each.
     Report(ProbeReport),
-    /// The worker of an order that was answered with `TimedOut` has come back, or is gone: its superblock may be probed
-    /// again.
+    /// The worker of an order that was answered with `TimedOut` is gone: its superblock may be probed again.
     Returned(ProbeId),
+    /// The same, and it has answered after all.
+    Late(ProbeReport),
 }
 
 /// The pool in numbers.

@@ -78,8 +78,10 @@ pub enum Input {
     Consumers(Consumers),
     /// The answer to a probe (the first one: a timed-out probe answers with `TimedOut`).
     Probe(ProbeReport),
-    /// A worker that was late came back or died: its superblock may be probed again.
+    /// The worker of a probe that timed out is gone, or an errand is over: its superblock may be probed again.
     ProbeReturned(ProbeId),
+    /// A probe that had timed out has answered, and its worker is gone.
+    ProbeLate(ProbeReport),
     /// A plan is about to change its volume's place itself. Before the table that shows it.
     PlanShows(PlanId),
     /// A plan ended.
@@ -393,6 +395,7 @@ impl Engine {
             Input::Consumers(consumers) => self.take_consumers(&consumers),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
             Input::ProbeReturned(id) => self.probe_returned(id, now),
+            Input::ProbeLate(report) => self.probe_late(&report, now),
             Input::PlanShows(id) => self.plan_shows(id),
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::Answered(report) => self.take_answer(&report, now, &mut outputs),

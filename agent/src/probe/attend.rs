@@ -31,8 +31,8 @@ pub(super) enum News {
     Abandoned(ProbeReport, oneshot::Sender<()>),
     /// No answer, for a reason of the agent's own. The worker is being killed. `Gone` follows.
     Failed(ProbeReport),
-    /// The worker's process has ended. With the order's id when it had been late.
-    Gone(Option<ProbeId>),
+    /// The worker's process has ended. With the order's id when it had been late, and with what it said then.
+    Gone(Option<(ProbeId, Option<ProbeReport>)>),
 }
 
 /// What an order needs besides a worker.
@@ -84,15 +84,17 @@ impl Attendant {
             }
             End::Late(step) => {
                 let (letting_go, is_let_go) = oneshot::channel();
-                let report = report(order, started, ProbeResult::TimedOut { step });
-                self.tell(News::Abandoned(report, letting_go)).await;
-                tokio::select! {
-                    // Late, and too old by now: the next look says it. A worker that is lost has come back as well.
-                    _ = worker.next_reply() => {}
+                let told = report(order.clone(), started, ProbeResult::TimedOut { step });
+                self.tell(News::Abandoned(told, letting_go)).await;
+                let late = tokio::select! {
+                    reply = worker.next_reply() => match reply {
+                        Ok(Reply::Done(result)) => Some(report(order, started, result)),
+                        Ok(Reply::Ready | Reply::Refused(_) | Reply::Planted(_)) | Err(_) => None,
+                    },
                     // Never a word, only the end of the other side.
-                    _ = is_let_go => {}
-                }
-                Some(id)
+                    _ = is_let_go => None,
+                };
+                Some((id, late))
             }
             End::Lost(lost) => {
                 tracing::debug!(volume = %order.volume, error = %lost, "Probe worker lost");

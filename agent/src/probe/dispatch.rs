@@ -135,9 +135,9 @@ impl Dispatcher {
             }
             News::Gone(returned) => {
                 self.abandoned = self.abandoned.saturating_sub(1);
-                if let Some(id) = returned {
+                if let Some((id, late)) = returned {
                     self.late.remove(&id);
-                    self.send(ProbeEvent::Returned(id)).await;
+                    self.send(late.map_or(ProbeEvent::Returned(id), ProbeEvent::Late)).await;
                 }
             }
         }

@@ -235,6 +235,32 @@ fn a_silent_worker_is_late_at_the_deadline_and_ends_when_it_is_let_go() {
 }
 
 #[test]
+fn an_answer_that_comes_after_the_deadline_is_told_as_late() {
+    in_private_namespace(|lab| {
+        let fuse = HungFuse::mount(lab.join("a"));
+        run(async {
+            let mut bench = Bench::new(settings("real-worker.sh"));
+            bench.pool.start(order(1, &fuse.mountpoint, Duration::from_millis(200)));
+            assert_eq!(bench.report().await.result, ProbeResult::TimedOut { step: ProbeStep::Root });
+            // Its end is an error for whoever waits.
+            drop(fuse);
+            match bench.event().await {
+                ProbeEvent::Late(report) => {
+                    assert_eq!(report.id, ProbeId(1));
+                    assert!(
+                        matches!(report.result, ProbeResult::Failed { step: ProbeStep::Root, .. }),
+                        "{report:?}"
+                    );
+                    assert!(report.took >= Duration::from_millis(200));
+                }
+                other => panic!("{other:?}"),
+            }
+            bench.settled(|stats| stats.abandoned == 0).await;
+        });
+    });
+}
+
+#[test]
 fn a_worker_that_dies_or_raves_is_lost_and_is_no_evidence() {
     run(async {
         for script in ["dying-worker.sh", "raving-worker.sh"] {
@@ -410,7 +436,7 @@ fn a_private_fuse_mount_lets_its_owner_in() {
             assert_eq!(bench.report().await.result, ProbeResult::TimedOut { step: ProbeStep::Root });
             assert_eq!(bench.pool.stats().started_total, 1, "the worker came back as itself each time");
             drop(fuse);
-            assert_eq!(bench.event().await, ProbeEvent::Returned(ProbeId(3)));
+            assert!(matches!(bench.event().await, ProbeEvent::Late(report) if report.id == ProbeId(3)));
             bench.pool.shutdown().await;
         });
     });
@@ -440,7 +466,7 @@ fn above_the_cap_nothing_is_started() {
 
             drop(hung);
             for _ in 0..2 {
-                assert!(matches!(bench.event().await, ProbeEvent::Returned(_)));
+                assert!(matches!(bench.event().await, ProbeEvent::Late(_)));
             }
             bench.settled(|stats| !stats.is_at_cap).await;
             bench.pool.start(any_order(10, PATIENCE));

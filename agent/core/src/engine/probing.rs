@@ -259,7 +259,7 @@ impl Engine {
                 if timed_out {
                     volume.probes.stuck_since = Some(report.started);
                 } else {
-                    volume.probes.answer(now);
+                    volume.probes.answer_in_time(now);
                 }
                 self.track_learnt |= root_inode != volume.root_inode;
                 self.touched.insert(out.volume.clone());
@@ -310,7 +310,24 @@ impl Engine {
         outputs.splice(0..0, going);
     }
 
-    /// A worker that was late came back or died. What it would have said is too old; the next look says it.
+    /// A probe that had timed out has answered. What it found may be too old, and the next look says it. But where it
+    /// waits for long and fails then, again and again, as soft mounts of a server that is away do, it is not slow.
+    pub(super) fn probe_late(&mut self, report: &ProbeReport, now: Monotonic) {
+        let is_good = matches!(report.result, ProbeResult::Ok(_));
+        let out = self.probing.out.get(&report.id).cloned();
+        self.probe_returned(report.id, now);
+        if is_good {
+            return;
+        }
+        let volume = out.and_then(|out| self.volumes.get_mut(&out.volume).filter(|volume| out.is_of(volume)));
+        if let Some(volume) = volume {
+            volume.evidence.slow = false;
+            volume.probes.failed_late();
+            volume.last_probe = Some((report.started.min(now), report.took, report.result.clone()));
+        }
+    }
+
+    /// The worker of a probe that had timed out is gone. What it would have said is too old; the next look says it.
     pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
         let Some(out) = self.probing.end(id) else { return };
         self.touch_behind(&out);
