@@ -21,6 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 mod abort;
+mod absences;
 mod act;
 mod arguments;
 mod attributes;
@@ -48,6 +49,7 @@ pub use act::run_act;
 pub use control::{Control, Stop};
 
 use crate::sys::clock;
+use absences::Absences;
 use child::{ChildError, Ending, Launcher};
 use servers::Servers;
 use wire::{Known, Request, Step, WireAction};
@@ -81,6 +83,7 @@ pub struct Executor {
     launcher: Launcher,
     stage_root: BytePath,
     servers: Servers,
+    absences: Absences,
     /// What running plans have done, one line a step.
     progress: Mutex<BTreeMap<PlanId, Vec<String>>>,
 }
@@ -91,7 +94,8 @@ impl Executor {
     pub fn new(settings: Settings) -> Self {
         let Settings { exe, namespace, stage_root } = settings;
         let launcher = Launcher { exe, namespace, stuck: Arc::new(AtomicUsize::new(0)) };
-        Self { launcher, stage_root, servers: Servers::default(), progress: Mutex::default() }
+        let (servers, absences) = (Servers::default(), Absences::default());
+        Self { launcher, stage_root, servers, absences, progress: Mutex::default() }
     }
 
     /// How many children (or helpers of theirs) were given up and still live.
@@ -107,7 +111,7 @@ impl Executor {
 
     /// The same, and it can be stopped until it changes the volume's place itself.
     pub async fn execute_under(&self, plan: Plan, control: Control) -> PlanReport {
-        let mut course = Course::begin();
+        let mut course = Course { gone_at: self.absences.begin(&plan), ..Course::begin() };
         let mut is_aside = true;
         let limits = Limits { wait: plan.timeout, act: FIND_LIMIT };
         course.consumers = self.find_consumers(&plan, limits).await;
@@ -141,6 +145,7 @@ impl Executor {
             }
         }
         self.note(plan.id, None);
+        self.absences.end(&plan, course.gone_at);
         course.report(&plan)
     }
 
@@ -297,6 +302,7 @@ struct Course {
     outcome: Outcome,
     steps: Vec<String>,
     gap: Option<Duration>,
+    /// Since when the volume's file system is gone, and no new one in its place.
     gone_at: Option<Monotonic>,
     known: Known,
     /// Other mounts of the old superblock, when the plan began.
@@ -326,7 +332,10 @@ impl Course {
         self.known.former = step.former.or_else(|| self.known.former.take());
         self.gone_at = step.gone_at.or(self.gone_at);
         self.gap = match (self.gone_at, step.shown_at) {
-            (Some(gone), Some(shown)) => Some(shown.since(gone)),
+            (Some(gone), Some(shown)) => {
+                self.gone_at = None;
+                Some(shown.since(gone))
+            }
             (Some(_), None) | (None, _) => step.gap.or(self.gap),
         };
         let goes_on = step.outcome.is_success();

@@ -135,6 +135,7 @@ const VM_PARTS: &[Part] = &[
     Part { name: "programs", cases: || kernel_programs::CASES.to_vec(), rows: |_| kernel_programs::rows() },
     Part { name: "io", cases: io::cases_for_vms, rows: |case| Ok(io::rows_of(case)) },
     Part { name: "faults", cases: || faults::CASES.to_vec(), rows: |case| Ok(faults::rows_of(case)) },
+    Part { name: "repairs", cases: || faults::REPAIRS.to_vec(), rows: |case| Ok(faults::rows_of(case)) },
 ];
 
 /// The parts with these names, or all. A name that no part has is an error.
@@ -169,6 +170,7 @@ pub(crate) fn vm_plan(parts: Option<&str>) -> Result<String> {
 
 /// With those that only another case or only a guest runs.
 pub(crate) fn with_inner() -> Vec<Case> {
-    let only_in_guests = [kernel_programs::CASES, faults::CASES, &io::cases_for_vms()].concat();
+    let only_in_guests =
+        [kernel_programs::CASES, faults::CASES, faults::REPAIRS, &io::cases_for_vms()].concat();
     [table(), bench_isolation::INNER.to_vec(), only_in_guests].concat()
 }

@@ -78,8 +78,10 @@ pub enum Input {
     Consumers(Consumers),
     /// The answer to a probe (the first one: a timed-out probe answers with `TimedOut`).
     Probe(ProbeReport),
-    /// An abandoned worker came back or died: its superblock may be probed again.
+    /// The worker of a probe that timed out is gone, or an errand is over: its superblock may be probed again.
     ProbeReturned(ProbeId),
+    /// A probe that had timed out has answered, and its worker is gone.
+    ProbeLate(ProbeReport),
     /// A plan is about to change its volume's place itself. Before the table that shows it.
     PlanShows(PlanId),
     /// A plan ended.
@@ -134,6 +136,9 @@ pub enum Output {
     Probe(ProbeOrder),
     /// Do there what a person asked for.
     Errand(ProbeOrder),
+    /// A look that hangs is of no use any more, and must not keep alive what it looks at: end its worker, if the kernel
+    /// lets it go. [`Input::ProbeReturned`] follows then.
+    LetGo(ProbeId),
     /// Nothing can be done there.
     NoErrand {
         /// Where.
@@ -379,6 +384,7 @@ impl Engine {
         self.now = self.now.max(now);
         let now = self.now;
         let mut outputs = Vec::new();
+        let may_leave = probing::may_leave_looks_behind(&input);
         match input {
             Input::Policy(policy) => self.take_policy(policy, now, &mut outputs),
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
@@ -389,6 +395,7 @@ impl Engine {
             Input::Consumers(consumers) => self.take_consumers(&consumers),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
             Input::ProbeReturned(id) => self.probe_returned(id, now),
+            Input::ProbeLate(report) => self.probe_late(&report, now),
             Input::PlanShows(id) => self.plan_shows(id),
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::Answered(report) => self.take_answer(&report, now, &mut outputs),
@@ -422,6 +429,9 @@ impl Engine {
         }
         self.forget_unclaimed(now, &mut outputs);
         self.incidents.tick(now, &mut outputs);
+        if may_leave || outputs.iter().any(|output| matches!(output, Output::Execute(_))) {
+            self.let_go(&mut outputs);
+        }
         outputs
     }
 

@@ -241,6 +241,7 @@ impl EventLoop {
                 self.answer_stuck();
             }
             Event::Probe(ProbeEvent::Returned(id)) => self.feed(Input::ProbeReturned(id)),
+            Event::Probe(ProbeEvent::Late(report)) => self.feed(Input::ProbeLate(report)),
             Event::Plan(end) => self.take_plan_end(end),
             Event::Answer(input) => self.feed(*input),
             Event::Source(ended) => self.sources.take(ended, &mut self.facts),
@@ -286,6 +287,7 @@ impl EventLoop {
         for output in outputs {
             match output {
                 Output::Probe(order) => self.probe(order),
+                Output::LetGo(probe) => self.pool.let_go(probe),
                 Output::Errand(order) => {
                     if let Some(over) = self.plantings.begin(order) {
                         self.feed(Input::ProbeReturned(over));

@@ -3,14 +3,13 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::harness::agent::{Agent, SOON, STAGE, Setup, Volume, run_binary};
-use integration_tests::harness::bench::{Bench, in_memory};
+use integration_tests::harness::bench::{Bench, in_memory, write_program};
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
@@ -34,6 +33,12 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: TIMEOUT,
         run: callers_are_freed,
+    },
+    Case {
+        name: "a_volume_whose_daemon_is_frozen_is_repaired_although_a_signal_ends_every_wait_there",
+        needs: &[Need::Root, Need::Fuse, Need::Tool("bindfs")],
+        timeout: TIMEOUT,
+        run: by_mount_while_frozen,
     },
     Case {
         name: "a_daemon_of_a_unit_comes_back_by_its_unit",
@@ -67,8 +72,7 @@ fn by_fstab(bench: &mut Bench) -> Result<()> {
         .sentinel(SENTINEL)
         .set("interval", "1s")
         .set("deadline", "2s")
-        .set("mode", "act")
-        .line("[volume.repair]\nmethod = \"fstab\"");
+        .repaired(&[("method", "fstab")]);
     let setup = Setup::new(bench, &volume.to_toml())?;
     let agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("v", "healthy")?;
@@ -139,6 +143,38 @@ fn callers_are_freed(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Requests that no daemon has taken are given up at a signal, as all of NFS and SMB are: the end of a look says
+/// nothing there.
+fn by_mount_while_frozen(bench: &mut Bench) -> Result<()> {
+    let source = bench.make_directory("source")?;
+    bench.write("source/.mountie", SENTINEL.as_bytes())?;
+    let mountpoint = bench.make_directory("volume")?;
+    let served = Bindfs::mount(&source, &mountpoint)?;
+    let volume = Volume::at("v", &mountpoint)
+        .sentinel(SENTINEL)
+        .set("source", &source.display().to_string())
+        .set("fstype", bindfs::FSTYPE)
+        .set("interval", "1s")
+        .set("deadline", "1s")
+        .repaired_by_mount();
+    let agent = Agent::start(bench, &volume.to_toml())?;
+    agent.wait_state("v", "healthy")?;
+    let before = only_mount_at(&mountpoint)?;
+    process::send(served.daemon()?, Signal::SIGSTOP)?;
+    agent.wait_scrape("repaired", |scrape| {
+        let labels = [("volume", "v"), ("method", "mount"), ("outcome", "changed")];
+        Ok(scrape.sum("mountie_remediation_total", &labels) >= 1.0)
+    })?;
+    agent.wait_state("v", "healthy")?;
+    let after = only_mount_at(&mountpoint)?;
+    ensure!(after.device != before.device, "the same superblock: {after:?}");
+    ensure!(fs::read(mountpoint.join(".mountie"))? == SENTINEL.as_bytes());
+    agent.wait_scrape("no worker is left behind", |scrape| {
+        Ok(scrape.value("mountie_probe_abandoned_workers", &[])? == 0.0)
+    })?;
+    Ok(())
+}
+
 /// A cgroup of the machine by whose name systemd would know a unit. Removed with its owner, who must have ended what
 /// runs in it.
 struct UnitCgroup(PathBuf);
@@ -199,9 +235,7 @@ fn by_unit(bench: &mut Bench) -> Result<()> {
         .replace("DIRECTORY", &bench.directory().display().to_string())
         .replace("MOUNTPOINT", &injector.mountpoint().display().to_string())
         .replace("START", &injector.command()?.join(" "));
-    let program = Path::new("/usr/local/sbin/systemctl");
-    fs::write(program, script)?;
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
+    write_program(Path::new("/usr/local/sbin/systemctl"), &script)?;
     let volume = Volume::at("v", injector.mountpoint())
         .sentinel(SENTINEL)
         .set("source", "injector")

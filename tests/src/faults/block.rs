@@ -10,7 +10,7 @@ use integration_tests::harness::needs::Need;
 use nix::sys::stat::{major, minor};
 
 use super::dm::{Answer, Mapped};
-use super::fault::{Fault, Place, World, names};
+use super::fault::{Fault, Place, Repair, World, names, repaired};
 use super::tools::{detach_all, mount, switch, text};
 use super::user::User;
 use super::watch::Watch;
@@ -33,6 +33,10 @@ struct Block {
 }
 
 impl Block {
+    fn prepare(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), device: None }
+    }
+
     fn device(&self) -> Result<&Mapped> {
         self.device.as_ref().context("no device")
     }
@@ -149,6 +153,33 @@ const FAULTS: &[Fault<Block>] = &[
     Fault { user: User::Writes, ..BTRFS_ON_ERRORS },
 ];
 
+/// The device is good again and the file system on it is not: it has to be mounted anew. A file that is open would keep
+/// the dead superblock, and with it the device.
+const REPAIRS: &[Repair<Block>] = &[Repair {
+    fault: Fault {
+        row: "ext4, device answers errors for a while",
+        sentinel: true,
+        repair: Some(|world, _| world.device()?.answer(Answer::Good)),
+        ..ON_ERRORS
+    },
+    fstype: "ext4",
+    what: |world, _| Ok((text(&world.device()?.device())?.to_owned(), "rw".to_owned())),
+    server_is_away: false,
+    may_recover: false,
+    is_held: false,
+    is_gapless: false,
+}];
+
+/// The names of the rows about repairs.
+pub(super) fn repairs() -> Vec<String> {
+    repaired(REPAIRS)
+}
+
+/// Runs those.
+pub(super) fn run_repairs(watch: &mut Watch<'_>) -> Result<()> {
+    watch.repair(&mut Block::prepare(watch.directory()), REPAIRS)
+}
+
 /// The names of the rows.
 pub(super) fn rows() -> Vec<String> {
     names(FAULTS)
@@ -156,8 +187,7 @@ pub(super) fn rows() -> Vec<String> {
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {
-    let mut world = Block { directory: watch.directory().to_owned(), device: None };
-    watch.run(&mut world, FAULTS)
+    watch.run(&mut Block::prepare(watch.directory()), FAULTS)
 }
 
 /// kernel: `trigger_test_error`, fs/ext4/sysfs.c, since 2.6.35; the directory has the name of the disk.

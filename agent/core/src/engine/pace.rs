@@ -76,6 +76,8 @@ pub(super) struct ProbeClock {
     pub(super) outstanding: Option<ProbeId>,
     /// It passed its deadline, and began then.
     pub(super) stuck_since: Option<Monotonic>,
+    /// The last answers were late, and failures.
+    pub(super) fails_late: bool,
     /// Rounds of hints that good looks answered, one after the other.
     answered_hints: u32,
     /// Looks since the last hint, or since the volume was last left alone.
@@ -113,7 +115,19 @@ impl ProbeClock {
         self.sequence = self.sequence.saturating_add(1);
     }
 
-    /// It answered.
+    /// It answered before its deadline.
+    pub(super) fn answer_in_time(&mut self, now: Monotonic) {
+        self.fails_late = false;
+        self.answer(now);
+    }
+
+    /// It answered after its deadline, with a failure. The next look is an ordinary one.
+    pub(super) fn failed_late(&mut self) {
+        self.fails_late = true;
+        self.wanted = None;
+    }
+
+    /// It answered, or is gone.
     pub(super) fn answer(&mut self, now: Monotonic) {
         self.outstanding = None;
         self.stuck_since = None;

@@ -1,7 +1,8 @@
 //! Probes that are out: one at a time for each superblock, whichever volume it is for.
 //!
 //! A probe that passed its deadline blocks its superblock until its worker comes back or dies: a second one would
-//! hang beside it. Volumes that share a superblock queue in the order in which they came.
+//! hang beside it, and only an answer tells what is slow from what hangs. Volumes that share a superblock queue in the
+//! order in which they came.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -9,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::discovery::Presence;
 use crate::engine::volume::Volume;
-use crate::engine::{Engine, Note, Output, ProbeOrder};
+use crate::engine::{Engine, Input, Note, Output, ProbeOrder};
 use crate::health::evidence::{Look, Told};
 use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
 use crate::observation::{ProbeReport, ProbeResult, Source};
@@ -23,6 +24,17 @@ struct Out {
     generation: Generation,
     /// It passed its deadline, and began then.
     stuck_since: Option<Monotonic>,
+    /// Its worker was told to end: that it does says nothing about the volume.
+    is_let_go: bool,
+}
+
+/// Whether looks that hang may be of no use after this.
+pub(super) const fn may_leave_looks_behind(input: &Input) -> bool {
+    match input {
+        Input::MountTable(_) | Input::Policy(_) | Input::Renewed(..) | Input::ErrandHangs(..) => true,
+        Input::Probe(report) => matches!(report.result, ProbeResult::TimedOut { .. }),
+        _ => false,
+    }
 }
 
 /// A look of another volume that hangs on the same superblock.
@@ -87,7 +99,7 @@ impl Probing {
         let id = ProbeId(self.last);
         let (volume, generation) = (volume.id.clone(), volume.generation);
         self.busy.insert(superblock, id);
-        self.out.insert(id, Out { superblock, volume, generation, stuck_since: None });
+        self.out.insert(id, Out { superblock, volume, generation, stuck_since: None, is_let_go: false });
         id
     }
 
@@ -95,6 +107,14 @@ impl Probing {
         let out = self.out.remove(&id)?;
         self.busy.remove(&out.superblock);
         Some(out)
+    }
+}
+
+impl Out {
+    /// Whether the volume still shows what is looked at.
+    fn is_of(&self, volume: &Volume) -> bool {
+        let shown = volume.shown.as_ref();
+        volume.generation == self.generation && shown.is_some_and(|shown| shown.superblock == self.superblock)
     }
 }
 
@@ -169,11 +189,7 @@ impl Engine {
     pub(super) fn hangs_on(&self, superblock: SuperblockId) -> Option<Behind> {
         let out = self.probing.out_on(superblock)?;
         let since = out.stuck_since?;
-        let is_there = |volume: &Volume| {
-            let shown = volume.shown.as_ref();
-            volume.generation == out.generation && shown.is_some_and(|shown| shown.superblock == superblock)
-        };
-        let has_left = !self.volumes.get(&out.volume).is_some_and(is_there);
+        let has_left = !self.volumes.get(&out.volume).is_some_and(|volume| out.is_of(volume));
         Some(Behind { since, has_left })
     }
 
@@ -243,7 +259,7 @@ impl Engine {
                 if timed_out {
                     volume.probes.stuck_since = Some(report.started);
                 } else {
-                    volume.probes.answer(now);
+                    volume.probes.answer_in_time(now);
                 }
                 self.track_learnt |= root_inode != volume.root_inode;
                 self.touched.insert(out.volume.clone());
@@ -275,15 +291,51 @@ impl Engine {
         self.freed.push(out.superblock);
     }
 
-    /// An abandoned worker came back or died. What it would have said is too old; the next look says it.
+    /// Lets go of looks that hang where their mount is gone, or where a plan begins to replace it.
+    pub(super) fn let_go(&mut self, outputs: &mut Vec<Output>) {
+        let mut going = Vec::new();
+        for (id, out) in &mut self.probing.out {
+            let is_there = self.volumes.get(&out.volume).is_some_and(|volume| out.is_of(volume));
+            let is_replaced = || {
+                self.running.values().any(|running| {
+                    running.plan.volume == out.volume || running.superblock == Some(out.superblock)
+                })
+            };
+            if out.stuck_since.is_some() && !out.is_let_go && (!is_there || is_replaced()) {
+                out.is_let_go = true;
+                going.push(Output::LetGo(*id));
+            }
+        }
+        // Before the plan: a device that is looked at is in use.
+        outputs.splice(0..0, going);
+    }
+
+    /// A probe that had timed out has answered. What it found may be too old, and the next look says it. But where it
+    /// waits for long and fails then, again and again, as soft mounts of a server that is away do, it is not slow.
+    pub(super) fn probe_late(&mut self, report: &ProbeReport, now: Monotonic) {
+        let is_good = matches!(report.result, ProbeResult::Ok(_));
+        let out = self.probing.out.get(&report.id).cloned();
+        self.probe_returned(report.id, now);
+        if is_good {
+            return;
+        }
+        let volume = out.and_then(|out| self.volumes.get_mut(&out.volume).filter(|volume| out.is_of(volume)));
+        if let Some(volume) = volume {
+            volume.evidence.slow = false;
+            volume.probes.failed_late();
+            volume.last_probe = Some((report.started.min(now), report.took, report.result.clone()));
+        }
+    }
+
+    /// The worker of a probe that had timed out is gone. What it would have said is too old; the next look says it.
     pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
         let Some(out) = self.probing.end(id) else { return };
         self.touch_behind(&out);
         if let Some(volume) = self.volumes.get_mut(&out.volume)
             && volume.probes.outstanding == Some(id)
         {
-            // It was late, but it came.
-            volume.evidence.slow = true;
+            // It was late, but it came; unless it had to.
+            volume.evidence.slow |= !out.is_let_go;
             volume.probes.answer(now);
             volume.probes.want(now);
             self.touched.insert(out.volume);

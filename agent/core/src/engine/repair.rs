@@ -107,9 +107,9 @@ impl Volume {
     }
 
     /// Since when the patience of the ladder counts. What has hung is replaced only while a probe is still out: once
-    /// that came back the volume is slow, and the next look says more.
+    /// that came back with something good the volume is slow, and the next look says more.
     pub(super) fn wrong_since(&self, reason: Reason) -> Option<Monotonic> {
-        if reason != Reason::Hung {
+        if reason != Reason::Hung || self.probes.fails_late {
             return Some(self.sick_since);
         }
         self.probes

@@ -175,6 +175,9 @@ impl World {
             Input::ProbeReturned(id) => {
                 self.looking.remove(id);
             }
+            Input::ProbeLate(report) => {
+                self.looking.remove(&report.id);
+            }
             Input::PlanFinished(report) => {
                 self.running.remove(&report.id);
             }
