@@ -149,6 +149,7 @@ fn became_read_only_and_reported_shutdowns_stay_on_the_same_mount() {
         op: Op::Filesystem,
         count: 1,
         at: world.now,
+        after: None,
         task: None,
     }));
     assert_eq!(world.state("a"), (Degraded, Some(Reason::FsShutdown)));

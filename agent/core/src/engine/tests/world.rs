@@ -415,6 +415,7 @@ impl World {
             at: self.now,
             task: None,
         };
+            after: None,
         self.feed(Input::Kernel(errors));
     }
 
