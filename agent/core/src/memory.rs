@@ -40,6 +40,10 @@ pub struct Memory {
     pub ended: Option<Monotonic>,
     /// The next attempt is not before this time.
     pub not_before: Option<Monotonic>,
+    /// What its hook has said of the repair that is due.
+    pub asked: Option<HookMemory>,
+    /// The same of consumers alone.
+    pub asked_of_consumers: Option<HookMemory>,
     /// Whether a look was ever allowed: a refusal is news after that, and advice before.
     pub was_readable: bool,
     /// What is known of the mount that was there; only of this boot.
@@ -55,6 +59,19 @@ pub struct LearntFsid {
     pub fsid: String,
     /// What was mounted then: as the configuration named it, else as the table did.
     pub source: Vec<u8>,
+}
+
+/// What a hook has said of a repair that is still due, so that a restart begins nothing anew.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HookMemory {
+    /// Which hook, as it is shown: what one has said does not count for another.
+    pub hook: String,
+    /// How often it has put the repair off, one time after the other.
+    pub put_off: u32,
+    /// It is asked again then.
+    pub not_before: Option<Monotonic>,
+    /// A person must act, because of this.
+    pub given_up: Option<String>,
 }
 
 /// A superblock that was replaced because it was sick.

@@ -137,6 +137,8 @@ fn memory(volume: usize, value: u32) -> Memory {
         failed: value,
         ended: None,
         not_before: None,
+        asked: None,
+        asked_of_consumers: None,
         was_readable: true,
         left: Vec::new(),
         mount: None,

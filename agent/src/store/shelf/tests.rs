@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId};
-use agent_core::memory::{Known, LearntFsid, LeftMemory, MountMemory, Trouble};
+use agent_core::memory::{HookMemory, Known, LearntFsid, LeftMemory, MountMemory, Trouble};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::time::Monotonic;
@@ -17,6 +17,33 @@ use super::*;
 
 fn at(seconds: u64) -> Monotonic {
     Monotonic::from_nanos(seconds * 1_000_000_000 + 123)
+}
+
+fn asked(put_off: u32, given_up: Option<&str>) -> HookMemory {
+    let hook = "/etc/mountie/ask".to_owned();
+    HookMemory { hook, put_off, not_before: Some(at(5)), given_up: given_up.map(str::to_owned) }
+}
+
+fn mount() -> MountMemory {
+    MountMemory {
+        superblock: SuperblockId { major: 7, minor: 3 },
+        mount_id: MountId(61),
+        unique: Some(1 << 40),
+        since: at(0),
+        was_rw: true,
+        storage_errors: true,
+        shutdown: Some(at(2)),
+        writes_ended: Some(at(1)),
+        loss: Some(Loss {
+            at: at(2),
+            errno: Errno(5),
+            acknowledged: Some(Acknowledgement {
+                at: at(3),
+                by: Actor { uid: 0, pid: 42, comm: "mountie".to_owned() },
+            }),
+        }),
+        damage: Some(Loss { at: at(1), errno: Errno(117), acknowledged: None }),
+    }
 }
 
 fn memory(volume: &str) -> Memory {
@@ -45,6 +72,8 @@ fn memory(volume: &str) -> Memory {
         failed: 1,
         ended: Some(at(2)),
         not_before: Some(at(4)),
+        asked: Some(asked(3, Some("the hook says that a person must act: maintenance"))),
+        asked_of_consumers: Some(asked(1, None)),
         was_readable: true,
         left: vec![
             LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None, ids: [].into() },
@@ -58,25 +87,7 @@ fn memory(volume: &str) -> Memory {
                 ids: BTreeSet::from([MountId(7), MountId(9)]),
             },
         ],
-        mount: Some(MountMemory {
-            superblock: SuperblockId { major: 7, minor: 3 },
-            mount_id: MountId(61),
-            unique: Some(1 << 40),
-            since: at(0),
-            was_rw: true,
-            storage_errors: true,
-            shutdown: Some(at(2)),
-            writes_ended: Some(at(1)),
-            loss: Some(Loss {
-                at: at(2),
-                errno: Errno(5),
-                acknowledged: Some(Acknowledgement {
-                    at: at(3),
-                    by: Actor { uid: 0, pid: 42, comm: "mountie".to_owned() },
-                }),
-            }),
-            damage: Some(Loss { at: at(1), errno: Errno(117), acknowledged: None }),
-        }),
+        mount: Some(mount()),
     }
 }
 

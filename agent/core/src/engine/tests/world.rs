@@ -334,6 +334,8 @@ impl World {
             memory.mount = None;
             memory.falls.iter_mut().chain(&mut memory.attempts).for_each(before);
             memory.ended.iter_mut().chain(&mut memory.not_before).for_each(before);
+            let asked = memory.asked.iter_mut().chain(&mut memory.asked_of_consumers);
+            asked.filter_map(|asked| asked.not_before.as_mut()).for_each(before);
             if let Some(trouble) = &mut memory.trouble {
                 trouble.since_wall = Some(Duration::from_secs(1_700_000_000) + trouble.since.since_boot());
                 before(&mut trouble.since);
