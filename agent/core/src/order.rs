@@ -74,7 +74,7 @@ pub enum Refused {
     Busy(PlanId),
     /// What an earlier plan left half-made at this place comes first.
     Unsettled,
-    /// A look is out that would hold the old mount: it ends within its deadline.
+    /// A look or an errand is out that would hold the old mount: it ends within its deadline.
     Looking,
 }
 

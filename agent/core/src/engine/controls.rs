@@ -176,14 +176,8 @@ impl Engine {
         if let Some((pause, _)) = self.pauses.of(&volume.id) {
             return Some(Refused::Paused(pause.clone()));
         }
-        if let Some(plan) = self.plan_in_the_way(volume) {
-            return Some(Refused::Busy(plan));
-        }
-        if self.settling.concerns(&volume.id, &volume.mountpoint) {
-            return Some(Refused::Unsettled);
-        }
-        let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
-        is_looking.then_some(Refused::Looking)
+        let in_the_way = self.in_the_way(volume, self.plan_in_the_way(volume));
+        in_the_way.or_else(|| self.is_worked_on(volume).then_some(Refused::Looking))
     }
 
     fn remount(
@@ -230,11 +224,9 @@ impl Engine {
             outputs.extend(was_kept.then(|| Output::Forget(id.clone())));
             return if was_kept { Ok(Done::Forgotten) } else { Err(Refused::NoSuchVolume) };
         };
-        if let Some(running) = self.running.values().find(|running| running.plan.volume == *id) {
-            return Err(Refused::Busy(running.plan.id));
-        }
-        if self.settling.concerns(id, &volume.mountpoint) {
-            return Err(Refused::Unsettled);
+        let own = self.running.values().find(|running| running.plan.volume == *id);
+        if let Some(refused) = self.in_the_way(volume, own.map(|running| running.plan.id)) {
+            return Err(refused);
         }
         self.volumes.remove(id);
         self.absent.remove(id);

@@ -203,7 +203,7 @@ pub struct Evidence {
     pub shutdown_settled: Monotonic,
     /// When the file system found an error in itself that ended all writing.
     pub writes_ended: Option<Monotonic>,
-    /// No look was possible for longer than the deadline, because another one hangs on the same superblock.
+    /// No look was possible for longer than the deadline, because something else hangs on the same superblock.
     pub overdue: bool,
     /// Tasks that wait too long, as the last census saw it.
     pub waiting: Option<Waiting>,

@@ -34,7 +34,7 @@ pub(crate) fn refused(refused: &Refused, clock: WallClock) -> String {
         Refused::Unsettled => {
             "what an earlier plan left half-made there is settled first; try again, or see `mountie describe`".to_owned()
         }
-        Refused::Looking => "a look at it is out, which would hold the old mount; try again".to_owned(),
+        Refused::Looking => "a look at it or an errand is out, which would hold the old mount; try again".to_owned(),
     }
 }
 
