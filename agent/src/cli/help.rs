@@ -105,7 +105,7 @@ not say enough or the mode is off, 69 when no agent answers, 77 when you may not
 pub(super) const STATE: &str = "\
 Show, export or forget what the agent keeps across restarts: what is mounted where and from what, troubles, attempts, \
 pauses, sentinels, plans without an end. Secrets are never kept. show and export read the directory and need no agent; \
-forget goes through the agent where one runs.
+forget goes through the agent where one runs. A pause is not forgotten, and that is said: mountie resume ends it.
 
 Ends with 0, 64 when nothing is kept of such a volume, 1 when a file could not be read, 77 when you may not.";
 

@@ -211,7 +211,8 @@ impl Engine {
         self.tell(&Scope::Volume(id.clone()), (Deed::Remount, Some(by), message), now, outputs);
     }
 
-    /// Drops all that is known of a volume. What the table and the configuration say of it is taken in at once again.
+    /// Drops all that is known of a volume, but not its pause. What the table and the configuration say of it is taken
+    /// in at once again.
     fn forget_by_hand(
         &mut self,
         id: &VolumeId,
@@ -219,10 +220,13 @@ impl Engine {
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) -> Result<Done, Refused> {
+        // What a person has stopped begins only by a person's word.
+        let paused = self.pauses.volumes.get(id).cloned();
         let Some(volume) = self.volumes.get(id) else {
             let was_kept = self.remembered.remove(id).is_some();
             outputs.extend(was_kept.then(|| Output::Forget(id.clone())));
-            return if was_kept { Ok(Done::Forgotten) } else { Err(Refused::NoSuchVolume) };
+            let is_known = was_kept || paused.is_some();
+            return if is_known { Ok(Done::Forgotten { paused }) } else { Err(Refused::NoSuchVolume) };
         };
         let own = self.running.values().find(|running| running.plan.volume == *id);
         if let Some(refused) = self.in_the_way(volume, own.map(|running| running.plan.id)) {
@@ -239,7 +243,7 @@ impl Engine {
         self.touched.insert(id.clone());
         let message = format!("{by} had all that was known of it forgotten");
         self.tell(&Scope::Volume(id.clone()), (Deed::Forget, Some(by), message), now, outputs);
-        Ok(Done::Forgotten)
+        Ok(Done::Forgotten { paused })
     }
 
     fn name_again(&mut self, id: &VolumeId, now: Monotonic) {

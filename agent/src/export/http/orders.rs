@@ -179,7 +179,7 @@ fn yes(shared: &Shared, scope: Scope, done: &Done, kept: bool) -> Response {
     let snapshot = shared.snapshot();
     let plan = match done {
         Done::Remounting(plan) => Some(PlanPreview::new(plan)),
-        Done::Paused { .. } | Done::Resumed { .. } | Done::Forgotten => None,
+        Done::Paused { .. } | Done::Resumed { .. } | Done::Forgotten { .. } => None,
     };
     let message = orders::done(done, kept, snapshot.clock());
     let answer =

@@ -165,7 +165,7 @@ async fn a_plan_may_be_read_and_says_why_it_would_not_begin() {
 
 #[tokio::test]
 async fn what_is_kept_of_a_volume_that_is_not_shown_can_be_forgotten() {
-    let mut server = Server::start(vec![(Ok(Done::Forgotten), false)]).await;
+    let mut server = Server::start(vec![(Ok(Done::Forgotten { paused: None }), false)]).await;
     let (status, answer) = server.ask("POST", "/api/v1/forget/gone", "").await;
     assert!(
         status == 200 && answer["message"].as_str().unwrap().contains("could not be written"),
