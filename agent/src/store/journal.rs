@@ -95,7 +95,9 @@ pub enum StoreError {
         kept: PathBuf,
     },
     /// What people had paused cannot be told.
-    #[error("what people have paused is not known: repairs of every volume are paused until `mountie resume --all`")]
+    #[error(
+        "what people have paused is not known: repairs of every volume are paused until `mountie resume --all`"
+    )]
     PausesUnknown {
         /// Why.
         #[source]
