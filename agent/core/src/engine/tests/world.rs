@@ -282,7 +282,7 @@ impl World {
             let is_fine = matches!(status.condition.state, HealthState::Unknown | HealthState::Healthy);
             assert_eq!(status.condition.reason.is_none(), is_fine, "{:?}", status.condition);
             assert!(!status.condition.message.is_empty());
-            let incident = self.engine.incident_of(&status.id).map(|incident| incident.id);
+            let incident = self.engine.incidents.of(&status.id).map(|incident| incident.id);
             assert_eq!(incident, status.incident);
         }
         self.check_incidents();
@@ -415,9 +415,9 @@ impl World {
             op,
             count: 1,
             at: self.now,
+            after: None,
             task: None,
         };
-            after: None,
         self.feed(Input::Kernel(errors));
     }
 
