@@ -144,6 +144,12 @@ pub(crate) fn kept_of(known: &Known) -> Known {
     FileMounted::of(known).into_known()
 }
 
+/// The same of a source alone.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn kept_source(source: &[u8]) -> Vec<u8> {
+    BytePath::from(without_secret(source)).as_bytes().to_vec()
+}
+
 /// The bytes as they are, unless there is a secret among them.
 fn without_secret(bytes: &[u8]) -> Bytes {
     let text = escape(bytes);

@@ -92,7 +92,7 @@ fn unknown_keys_of_a_pause_stay_with_it_and_not_with_the_next_one() {
     found.node = found.node.map(|pause| Pause { by, ..pause });
     file.write(&found).unwrap();
     let file = written(dir.path());
-    assert_eq!((&file["pauses"][0]["ticket"], &file["pauses"][1]["ticket"]), (&Value::Null, &7.into()));
+    assert_eq!((&file["pauses"][0]["ticket"], &file["pauses"][1]["ticket"]), (&Value::Null, &Value::from(7)));
     assert_eq!(open(dir.path()).1, found);
 }
 
