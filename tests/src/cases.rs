@@ -14,7 +14,6 @@ mod advice_only;
 mod agent_killed;
 mod asked_first;
 mod asked_while_hung;
-mod autofs_traps;
 mod automounts;
 mod bench_injector;
 mod bench_isolation;
@@ -109,7 +108,6 @@ pub(crate) fn table() -> Vec<Case> {
         failing_errnos::CASES,
         mount_helpers::CASES,
         secrets::CASES,
-        autofs_traps::CASES,
         two_superblocks::CASES,
         table_bytes::CASES,
         stacked_mounts::CASES,

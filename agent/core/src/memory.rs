@@ -27,7 +27,7 @@ pub struct Memory {
     /// What is mounted there, or was when it was seen last. `None` for a volume that was seen to be unmounted.
     pub known: Option<Arc<Known>>,
     /// The fsid that was learnt of it.
-    pub fsid: Option<String>,
+    pub fsid: Option<LearntFsid>,
     /// What was wrong, if anything was.
     pub trouble: Option<Trouble>,
     /// When it fell, within the flap window.
@@ -40,12 +40,38 @@ pub struct Memory {
     pub ended: Option<Monotonic>,
     /// The next attempt is not before this time.
     pub not_before: Option<Monotonic>,
+    /// What its hook has said of the repair that is due.
+    pub asked: Option<HookMemory>,
+    /// The same of consumers alone.
+    pub asked_of_consumers: Option<HookMemory>,
     /// Whether a look was ever allowed: a refusal is news after that, and advice before.
     pub was_readable: bool,
     /// What is known of the mount that was there; only of this boot.
     pub mount: Option<MountMemory>,
     /// What it showed before and others may still hold; only of this boot.
     pub left: Vec<LeftMemory>,
+}
+
+/// An fsid that a look has found. It says nothing about what comes from elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LearntFsid {
+    /// As 16 hexadecimal digits.
+    pub fsid: String,
+    /// What was mounted then: as the configuration named it, else as the table did.
+    pub source: Vec<u8>,
+}
+
+/// What a hook has said of a repair that is still due, so that a restart begins nothing anew.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HookMemory {
+    /// Which hook, as it is shown: what one has said does not count for another.
+    pub hook: String,
+    /// How often it has put the repair off, one time after the other.
+    pub put_off: u32,
+    /// It is asked again then.
+    pub not_before: Option<Monotonic>,
+    /// A person must act, because of this.
+    pub given_up: Option<String>,
 }
 
 /// A superblock that was replaced because it was sick.

@@ -123,8 +123,18 @@ pub struct KernelErrors {
     pub count: u64,
     /// When the last of them happened, on the kernel's clock.
     pub at: Monotonic,
+    /// Where `at` is only when it was noticed: the last of them happened after this moment.
+    pub after: Option<Monotonic>,
     /// Who met it first in this interval, where it is known.
     pub task: Option<Task>,
+}
+
+impl KernelErrors {
+    /// Whether the last of them certainly happened later than this.
+    #[must_use]
+    pub fn is_later_than(&self, moment: Monotonic) -> bool {
+        self.after.map_or(self.at > moment, |after| after >= moment)
+    }
 }
 
 /// The process that met an error.

@@ -88,7 +88,7 @@ pub struct VolumeStatus {
     pub last_ok: Option<Monotonic>,
     /// The last answer of a probe: when it started, how long it took, what it found.
     pub last_probe: Option<(Monotonic, Duration, ProbeResult)>,
-    /// Since when a probe has not come back: its own, or one of another volume on the same superblock, which stands in
+    /// Since when a probe has not come back: its own, or whatever else is out on the same superblock and stands in
     /// the way.
     pub stuck_since: Option<Monotonic>,
     /// Whether a probe is out now.

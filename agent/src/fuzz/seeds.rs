@@ -260,7 +260,10 @@ const VOLUME_FILE: &str = r#"{"apiVersion": "mountie/v1", "kind": "VolumeMemory"
 "since": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "beforeBoot": false, "byErrors": true,
 "message": "tried -o password=Zx9"}, "attempts": [{"wallMs": 1699999990000, "bootNs": 4990000000000}],
 "failedAttempts": 3, "lastAttempt": {"wallMs": 1699999990000, "bootNs": 4990000000000},
-"notBefore": {"wallMs": 1700000090000, "bootNs": 5090000000000}, "wasReadable": true, "mount": {"device": [0, 46],
+"notBefore": {"wallMs": 1700000090000, "bootNs": 5090000000000},
+"identity": {"fsid": "00000000000000aa", "source": "//u:Zx9@filer/a"}, "asked": {"hook": "/etc/mountie/ask",
+"putOff": 3, "notBefore": {"wallMs": 1700000090000, "bootNs": 5090000000000}, "givenUp": "password=Zx9"},
+"wasReadable": true, "mount": {"device": [0, 46],
 "mountId": 31, "unique": 4294967297, "since": {"wallMs": 1699999000000, "bootNs": 4000000000000},
 "wasWritable": true, "storageErrors": true, "shutdown": {"wallMs": 1699999990000, "bootNs": 4990000000000},
 "loss": {"at": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "errno": 5, "acknowledged":

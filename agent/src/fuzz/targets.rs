@@ -27,7 +27,7 @@ use crate::sensor::consumers::{child as consumers_child, wire as consumers};
 use crate::sensor::ebpf::decode as observations;
 use crate::sensor::fanotify::{decode as fanotify, mark};
 use crate::store::memory::{Clocks, File};
-use crate::store::place::kept_of;
+use crate::store::place::{kept_of, kept_source};
 use crate::store::{journal, shelf};
 use crate::sys::mountinfo::lines::Lines;
 use crate::sys::{mountinfo, statmount};
@@ -352,6 +352,13 @@ fn volume_file(input: &[u8]) {
             trouble.message = secret::hide(&trouble.message);
         }
         memory.known = memory.known.map(|known| Arc::new(kept_of(&known)));
+        if let Some(learnt) = &mut memory.fsid {
+            learnt.source = kept_source(&learnt.source);
+        }
+        for asked in memory.asked.iter_mut().chain(&mut memory.asked_of_consumers) {
+            asked.hook = secret::hide(&asked.hook);
+            asked.given_up = asked.given_up.as_deref().map(secret::hide);
+        }
         for holding in memory.left.iter_mut().filter_map(|left| left.holding.as_mut()) {
             if let Ok(text) = str::from_utf8(&holding.source) {
                 holding.source = secret::hide(text).into_bytes();

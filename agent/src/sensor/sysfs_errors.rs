@@ -189,6 +189,8 @@ impl Reader {
                 op: Op::Filesystem,
                 count,
                 at: clock::now(),
+                // It grew at some time since the reading before.
+                after: Some(seen),
                 task: None,
             }))
         })

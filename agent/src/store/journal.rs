@@ -94,6 +94,23 @@ pub enum StoreError {
         /// Where it is now.
         kept: PathBuf,
     },
+    /// What people had paused cannot be told.
+    #[error(
+        "what people have paused is not known: repairs of every volume are paused until `mountie resume --all`"
+    )]
+    PausesUnknown {
+        /// Why.
+        #[source]
+        source: Box<StoreError>,
+    },
+    /// One pause was not understood.
+    #[error("a pause in `{}` was not understood: {whom} stays paused until `mountie resume`", path.display())]
+    PauseUnread {
+        /// The file.
+        path: PathBuf,
+        /// Who is paused by it.
+        whom: String,
+    },
     /// A file or directory that was not taken at the start, for a reason that was told then.
     #[error("`{}` is left as it was found at the start", path.display())]
     LeftAlone {

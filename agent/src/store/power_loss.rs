@@ -64,8 +64,8 @@ impl Running {
     fn open(disk: &Disk, dir: &Path) -> (Self, Found) {
         let (journal, replay, journal_defects) = Journal::open(disk, dir);
         let (shelf, memories, mut defects) = Shelf::open(disk, dir, false);
-        let (pauses, paused, defect) = PauseFile::open(disk, dir, false);
-        defects.extend(defect);
+        let (pauses, paused, more) = PauseFile::open(disk, dir, false);
+        defects.extend(more);
         let pinned = pins::read(disk, dir, Arc::new(OnceLock::from(true)));
         defects.extend(pinned.defects);
         let found = Found {
@@ -137,6 +137,8 @@ fn memory(volume: usize, value: u32) -> Memory {
         failed: value,
         ended: None,
         not_before: None,
+        asked: None,
+        asked_of_consumers: None,
         was_readable: true,
         left: Vec::new(),
         mount: None,

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Output};
 use crate::health::loss::Loss;
 use crate::health::rules::Test;
 use crate::id::{MountId, SuperblockId, VolumeId};
-use crate::memory::{Known, LeftMemory, Memory, MountMemory, Trouble};
+use crate::memory::{HookMemory, Known, LearntFsid, LeftMemory, Memory, MountMemory, Trouble};
 use crate::policy::{Policy, Thresholds};
 use crate::time::Monotonic;
 use crate::topology::walk::Walks;
@@ -37,8 +37,9 @@ pub(super) struct Mark {
     falls: (usize, Option<Monotonic>),
     attempts: (usize, Option<Monotonic>),
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
+    asked: [Option<HookMemory>; 2],
     was_readable: bool,
-    place: (Option<Arc<Known>>, Option<String>),
+    place: (Option<Arc<Known>>, Option<LearntFsid>),
     mount: Option<MountMark>,
     left: Vec<LeftMemory>,
 }
@@ -90,11 +91,18 @@ impl Volume {
             falls: (self.falls.len(), self.falls.last().copied()),
             attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
             budget: (failed, ended, self.budget.not_before()),
+            asked: self.hook_memories(),
             was_readable: self.evidence.was_readable,
             place: (self.known.clone(), self.fsid.clone()),
             mount: self.mount_memory().as_ref().map(MountMark::of),
             left: self.left_behind(),
         }
+    }
+
+    /// Of the volume itself, and of its consumers.
+    fn hook_memories(&self) -> [Option<HookMemory>; 2] {
+        let hook = self.spec.as_ref().and_then(|spec| spec.repair.hook.as_ref());
+        [&self.asking, &self.consumer_asking].map(|asking| asking.memory(hook))
     }
 
     /// Of the mount that is there; before the first table, of the one that was.
@@ -129,6 +137,7 @@ impl Volume {
             message: String::from(message),
         });
         let (failed, ended) = self.budget.record();
+        let [asked, asked_of_consumers] = self.hook_memories();
         Memory {
             volume: self.id.clone(),
             mountpoint: self.mountpoint.clone(),
@@ -141,6 +150,8 @@ impl Volume {
             failed,
             ended,
             not_before: self.budget.not_before(),
+            asked,
+            asked_of_consumers,
             was_readable: self.evidence.was_readable,
             mount: self.mount_memory(),
             left: self.left_behind(),
@@ -163,7 +174,15 @@ impl Volume {
         self.fsid = memory.fsid;
         self.recall_left(memory.left, now);
         match memory.trouble {
-            Some(trouble) => self.recall_trouble(trouble, thresholds, now),
+            Some(trouble) => {
+                self.recall_trouble(trouble, thresholds, now);
+                // It was about that trouble. What is well by now needs no leave.
+                if self.condition.state.is_sick() {
+                    let hook = self.spec.as_ref().and_then(|spec| spec.repair.hook.as_ref());
+                    self.asking.recall(memory.asked, hook);
+                    self.consumer_asking.recall(memory.asked_of_consumers, hook);
+                }
+            }
             None if memory.was_readable => {
                 self.condition.is_recalled = true;
                 self.condition.message = format!("{BEFORE}it could be read");

@@ -22,6 +22,7 @@ struct Out {
     superblock: SuperblockId,
     volume: VolumeId,
     generation: Generation,
+    what: Work,
     /// It passed its deadline, and began then.
     stuck_since: Option<Monotonic>,
     /// Its worker was told to end: that it does says nothing about the volume.
@@ -37,12 +38,20 @@ pub(super) const fn may_leave_looks_behind(input: &Input) -> bool {
     }
 }
 
-/// A look of another volume that hangs on the same superblock.
+/// What a worker is out for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    Look,
+    /// What a person asked for.
+    Errand,
+}
+
+/// What hangs on the superblock of a volume and is not its own look: that of another volume, or an errand of any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Behind {
     /// When it began.
     pub(super) since: Monotonic,
-    /// That volume is no longer there: it was repaired or unmounted, and its look is left behind.
+    /// The volume that it is for is no longer there: it was repaired or unmounted, and its look is left behind.
     pub(super) has_left: bool,
 }
 
@@ -94,13 +103,22 @@ impl Probing {
     }
 
     /// A look or an errand is out there for a volume.
-    pub(super) fn begin(&mut self, superblock: SuperblockId, volume: &Volume) -> ProbeId {
+    pub(super) fn begin(&mut self, superblock: SuperblockId, volume: &Volume, what: Work) -> ProbeId {
         self.last = self.last.saturating_add(1);
         let id = ProbeId(self.last);
         let (volume, generation) = (volume.id.clone(), volume.generation);
         self.busy.insert(superblock, id);
-        self.out.insert(id, Out { superblock, volume, generation, stuck_since: None, is_let_go: false });
+        self.out
+            .insert(id, Out { superblock, volume, generation, what, stuck_since: None, is_let_go: false });
         id
+    }
+
+    /// Whether a worker is on an errand for this volume, or on its superblock, and may come back soon.
+    pub(super) fn is_on_errand(&self, volume: &VolumeId, superblock: Option<SuperblockId>) -> bool {
+        self.out.values().any(|out| {
+            let is_there = out.volume == *volume || Some(out.superblock) == superblock;
+            out.what == Work::Errand && out.stuck_since.is_none() && is_there
+        })
     }
 
     fn end(&mut self, id: ProbeId) -> Option<Out> {
@@ -127,7 +145,7 @@ impl Volume {
         Some(self.hold_until.map_or(due, |until| due.max(until)))
     }
 
-    /// Takes whether a look of another volume hangs on its superblock: then it cannot be looked at.
+    /// Takes whether anything but its own look hangs on its superblock: then it cannot be looked at.
     pub(super) fn stand_behind(&mut self, ahead: Option<Behind>, now: Monotonic) {
         self.behind = ahead.filter(|_| self.probes.outstanding.is_none());
         self.evidence.overdue = self.overdue_at().is_some_and(|time| time <= now);
@@ -169,9 +187,7 @@ impl Volume {
         }
         if let ProbeResult::Ok(ok) = &report.result {
             self.root_inode = Some(ok.root_inode);
-            if self.fsid.is_none() || core::mem::take(&mut self.is_fsid_recalled) {
-                self.fsid.clone_from(&ok.fsid);
-            }
+            self.learn_fsid(ok.fsid.as_deref());
         }
         match told {
             Told::Good if had_hints && self.evidence.kernel.is_empty() => self.probes.hints_answered(),
@@ -185,7 +201,7 @@ impl Volume {
 }
 
 impl Engine {
-    /// What stands in the way of looks at a superblock: the look of a volume that has not come back.
+    /// What stands in the way of looks at a superblock: a worker that has not come back.
     pub(super) fn hangs_on(&self, superblock: SuperblockId) -> Option<Behind> {
         let out = self.probing.out_on(superblock)?;
         let since = out.stuck_since?;
@@ -221,7 +237,7 @@ impl Engine {
             self.probing.wait(superblock, id);
             return false;
         }
-        let probe = self.probing.begin(superblock, volume);
+        let probe = self.probing.begin(superblock, volume, Work::Look);
         volume.probes.order(probe, volume.condition.state, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
         true
@@ -288,6 +304,7 @@ impl Engine {
         out.stuck_since = Some(began);
         let out = out.clone();
         self.touch_behind(&out);
+        self.let_plans_begin(&out);
         self.freed.push(out.superblock);
     }
 
@@ -327,10 +344,19 @@ impl Engine {
         }
     }
 
+    /// Plans wait for the end of an errand, and not for one that hangs.
+    fn let_plans_begin(&mut self, out: &Out) {
+        if out.what == Work::Errand {
+            self.touched.append(&mut self.wanting);
+            self.settling_due = true;
+        }
+    }
+
     /// The worker of a probe that had timed out is gone. What it would have said is too old; the next look says it.
     pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
         let Some(out) = self.probing.end(id) else { return };
         self.touch_behind(&out);
+        self.let_plans_begin(&out);
         if let Some(volume) = self.volumes.get_mut(&out.volume)
             && volume.probes.outstanding == Some(id)
         {

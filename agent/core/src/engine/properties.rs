@@ -316,6 +316,7 @@ fn outputs(inputs: &[(u64, u32, u16)], is_reversed: bool) -> Vec<Vec<Output>> {
             op: Op::Write,
             count: 2,
             at: world.now,
+            after: None,
             task: None,
         };
         all.push(engine.handle(world.now, Input::Kernel(errors)));

@@ -18,6 +18,7 @@ use crate::health::loss::Actor;
 use crate::health::rules::Test;
 use crate::id::{Generation, PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
+use crate::order::Refused;
 use crate::path::BytePath;
 use crate::remediation::asking::{Asking, Standing};
 use crate::remediation::budget::{Budget, Pace, Permit};
@@ -250,7 +251,7 @@ impl Volume {
         let fstype = shown.or(self.known.as_deref().map(|known| known.fstype.as_str()));
         let outlives_mount = fstype.is_some_and(|fstype| FSID_OUTLIVES_MOUNT.contains(&fstype));
         if spec.identity == Identity::default() && outlives_mount {
-            return Identity { uuid: None, fsid: self.fsid.clone() };
+            return Identity { uuid: None, fsid: self.learnt_fsid().map(String::from) };
         }
         spec.identity.clone()
     }
@@ -337,12 +338,24 @@ impl Engine {
         self.hold(id, held, now, outputs);
     }
 
-    /// One plan for a volume, a superblock, a server and a place; only so many on the node; none while a probe
-    /// of the volume is out that would hold the old mount, and none before what a dead run left is settled.
+    /// One plan for a volume, a superblock, a server and a place; only so many on the node; none while a worker
+    /// is out that would hold the old mount, and none before what a dead run left is settled.
     fn is_repair_blocked(&self, id: &VolumeId) -> bool {
         let Some(volume) = self.volumes.get(id) else { return true };
+        self.in_the_way(volume, self.plan_in_the_way(volume)).is_some() || self.is_worked_on(volume)
+    }
+
+    /// What keeps an order or a repair from its volume: this plan, or what a dead run left there.
+    pub(super) fn in_the_way(&self, volume: &Volume, plan: Option<PlanId>) -> Option<Refused> {
+        let is_unsettled = || self.settling.concerns(&volume.id, &volume.mountpoint);
+        plan.map(Refused::Busy).or_else(|| is_unsettled().then_some(Refused::Unsettled))
+    }
+
+    /// Whether a look at the volume is out, or an errand for it or on its superblock. Not one that hangs.
+    pub(super) fn is_worked_on(&self, volume: &Volume) -> bool {
+        let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
         let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
-        is_looking || self.plan_in_the_way(volume).is_some() || self.settling.concerns(id, &volume.mountpoint)
+        is_looking || self.probing.is_on_errand(&volume.id, superblock)
     }
 
     /// A running plan that none for this volume may run beside.

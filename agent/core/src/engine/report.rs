@@ -60,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// Since when a probe has not come back: the volume's own, or one of another volume on the same superblock,
+    /// Since when a probe has not come back: the volume's own, or whatever else is out on the same superblock,
     /// which stands in the way.
     fn stuck_since(&self, volume: &Volume) -> Option<Monotonic> {
         let shown = volume.shown.as_ref().filter(|_| volume.is_watched());

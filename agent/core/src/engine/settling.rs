@@ -135,8 +135,10 @@ impl Engine {
         if self.running.len() >= self.policy.thresholds.plans_at_once || self.running.values().any(is_taken) {
             return;
         }
-        // A person may be at work at the mount point. The private place is nobody else's.
-        if actions.contains(&Action::DetachTop) && self.pauses.of(&place.volume).is_some() {
+        // A person may be at work at the mount point, or a worker for one. The private place is nobody else's.
+        let is_disturbing =
+            self.pauses.of(&place.volume).is_some() || self.probing.is_on_errand(&place.volume, place.old);
+        if actions.contains(&Action::DetachTop) && is_disturbing {
             return;
         }
         remain.attempts = remain.attempts.saturating_add(1);

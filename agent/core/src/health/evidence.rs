@@ -203,7 +203,7 @@ pub struct Evidence {
     pub shutdown_settled: Monotonic,
     /// When the file system found an error in itself that ended all writing.
     pub writes_ended: Option<Monotonic>,
-    /// No look was possible for longer than the deadline, because another one hangs on the same superblock.
+    /// No look was possible for longer than the deadline, because something else hangs on the same superblock.
     pub overdue: bool,
     /// Tasks that wait too long, as the last census saw it.
     pub waiting: Option<Waiting>,
@@ -307,7 +307,7 @@ impl Evidence {
             self.writes_ended.get_or_insert(errors.at);
         }
         if errors.at >= self.since && self.tells_of_damage(errors) {
-            Loss::note(&mut self.damage, errors.at.min(span.now), errors.errno);
+            Loss::note(&mut self.damage, errors, span.now);
         }
         let Some(class) = class else { return false };
         let kind = (class, Group::of(errors.op, errors.errno, class));
@@ -352,7 +352,7 @@ impl Evidence {
             Some(ErrnoClass::Full) if errors.errno == EDQUOT || self.class != FsClass::Block => {
                 claims::take_loss(&mut self.claims, errors, now);
             }
-            _ => Loss::note(&mut self.lost, errors.at, errors.errno),
+            _ => Loss::note(&mut self.lost, errors, now),
         }
     }
 

@@ -56,9 +56,9 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
         | Test::ProbeHangs
         | Test::ProbeFindsOther(_)
         | Test::SentinelIsOff => look(evidence.look, evidence.failures),
-        Test::SuperblockHangs => {
-            String::from("a look at another volume hangs on the same superblock, and its own is overdue")
-        }
+        Test::SuperblockHangs => String::from(
+            "a worker that is not back from the same superblock stands in the way, and a look at it is overdue",
+        ),
         Test::TasksWait => match evidence.waiting.map_or(0, |waiting| waiting.count) {
             1 => String::from("a task waits in one call for longer than the deadline"),
             count => format!("{count} tasks wait, some in one call for longer than the deadline"),

@@ -284,6 +284,7 @@ fn tell(evidence: &mut Evidence, at: Monotonic, (source, op): (Source, Op), (err
         op,
         count,
         at,
+        after: None,
         task: None,
     };
     evidence.hint(&errors, Span { now: at, window: WINDOW });

@@ -48,7 +48,7 @@ pub enum Test {
     ProbeFailsOddly,
     /// The last probe has not answered within the deadline.
     ProbeHangs,
-    /// A look is overdue by more than the deadline, because another one hangs on the same superblock.
+    /// A look is overdue by more than the deadline, because something else hangs on the same superblock.
     SuperblockHangs,
     /// Tasks wait in one call for longer than the deadline, and no look has read data meanwhile.
     TasksWait,

@@ -87,6 +87,7 @@ fn errors(errno: Errno, op: Op, millis: u64, count: u64) -> KernelErrors {
         op,
         count,
         at: at(millis),
+        after: None,
         task: None,
     }
 }

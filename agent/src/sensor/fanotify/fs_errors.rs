@@ -303,6 +303,7 @@ fn observed(superblock: SuperblockId, errors: Errors) -> SensorEvent {
         op: Op::Filesystem,
         count: u64::from(errors.error.count),
         at: errors.at,
+        after: None,
         task: None,
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId};
-use agent_core::memory::{Known, LeftMemory, MountMemory, Trouble};
+use agent_core::memory::{HookMemory, Known, LearntFsid, LeftMemory, MountMemory, Trouble};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::time::Monotonic;
@@ -17,6 +17,33 @@ use super::*;
 
 fn at(seconds: u64) -> Monotonic {
     Monotonic::from_nanos(seconds * 1_000_000_000 + 123)
+}
+
+fn asked(put_off: u32, given_up: Option<&str>) -> HookMemory {
+    let hook = "/etc/mountie/ask".to_owned();
+    HookMemory { hook, put_off, not_before: Some(at(5)), given_up: given_up.map(str::to_owned) }
+}
+
+fn mount() -> MountMemory {
+    MountMemory {
+        superblock: SuperblockId { major: 7, minor: 3 },
+        mount_id: MountId(61),
+        unique: Some(1 << 40),
+        since: at(0),
+        was_rw: true,
+        storage_errors: true,
+        shutdown: Some(at(2)),
+        writes_ended: Some(at(1)),
+        loss: Some(Loss {
+            at: at(2),
+            errno: Errno(5),
+            acknowledged: Some(Acknowledgement {
+                at: at(3),
+                by: Actor { uid: 0, pid: 42, comm: "mountie".to_owned() },
+            }),
+        }),
+        damage: Some(Loss { at: at(1), errno: Errno(117), acknowledged: None }),
+    }
 }
 
 fn memory(volume: &str) -> Memory {
@@ -31,7 +58,7 @@ fn memory(volume: &str) -> Memory {
             options: Options::parse(b"rw,relatime"),
             super_options: Options::parse(b"rw,vers=4.2,hard"),
         })),
-        fsid: Some("00000000000000aa".to_owned()),
+        fsid: Some(LearntFsid { fsid: "00000000000000aa".to_owned(), source: b"filer:/caf\xe9".to_vec() }),
         trouble: Some(Trouble {
             state: HealthState::Quarantined,
             reason: Reason::WritebackLost,
@@ -45,6 +72,8 @@ fn memory(volume: &str) -> Memory {
         failed: 1,
         ended: Some(at(2)),
         not_before: Some(at(4)),
+        asked: Some(asked(3, Some("the hook says that a person must act: maintenance"))),
+        asked_of_consumers: Some(asked(1, None)),
         was_readable: true,
         left: vec![
             LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None, ids: [].into() },
@@ -58,25 +87,7 @@ fn memory(volume: &str) -> Memory {
                 ids: BTreeSet::from([MountId(7), MountId(9)]),
             },
         ],
-        mount: Some(MountMemory {
-            superblock: SuperblockId { major: 7, minor: 3 },
-            mount_id: MountId(61),
-            unique: Some(1 << 40),
-            since: at(0),
-            was_rw: true,
-            storage_errors: true,
-            shutdown: Some(at(2)),
-            writes_ended: Some(at(1)),
-            loss: Some(Loss {
-                at: at(2),
-                errno: Errno(5),
-                acknowledged: Some(Acknowledgement {
-                    at: at(3),
-                    by: Actor { uid: 0, pid: 42, comm: "mountie".to_owned() },
-                }),
-            }),
-            damage: Some(Loss { at: at(1), errno: Errno(117), acknowledged: None }),
-        }),
+        mount: Some(mount()),
     }
 }
 
@@ -228,6 +239,18 @@ fn a_file_of_an_old_version_is_read_and_written_as_one_of_this() {
     let text = fs::read_to_string(dir.path().join(FOLDER).join("a.json")).expect("read");
     let value: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&value["apiVersion"], &value["odd"]), (&Value::from("mountie/v2"), &Value::from(7)));
+    assert_eq!(open(dir.path()).1, [memory("a")]);
+}
+
+#[test]
+fn an_fsid_whose_source_an_older_agent_did_not_write_is_that_of_what_was_mounted() {
+    let dir = with(&["a"]);
+    edit(dir.path(), "a.json", |text| {
+        let mut file: Value = serde_json::from_str(&text).expect("json");
+        let identity = file["identity"].as_object_mut().expect("object");
+        assert!(identity.remove("source").is_some());
+        file.to_string()
+    });
     assert_eq!(open(dir.path()).1, [memory("a")]);
 }
 

@@ -22,6 +22,8 @@ fn memory(volume: &str, failed: u32) -> Memory {
         failed,
         ended: None,
         not_before: None,
+        asked: None,
+        asked_of_consumers: None,
         was_readable: true,
         left: Vec::new(),
         mount: None,

@@ -42,6 +42,10 @@ fn taken(mut memory: Memory, world: &World) -> Memory {
         }
         trouble.by_errors &= trouble.state.is_sick();
     }
+    // What a hook has said is about a trouble that is not over.
+    if !memory.trouble.as_ref().is_some_and(|trouble| trouble.state.is_sick()) {
+        (memory.asked, memory.asked_of_consumers) = (None, None);
+    }
     // Attempts that the operator does not allow any more are spent.
     let allowed = usize::try_from(spec.repair.max_attempts).unwrap();
     let surplus = memory.attempts.len().saturating_sub(allowed);

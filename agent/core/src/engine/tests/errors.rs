@@ -57,6 +57,7 @@ fn who_met_errors_is_kept_newest_first() {
             op: Op::Other,
             count: 2,
             at: world.now,
+            after: None,
             task: Some(task),
         };
         world.feed(Input::Kernel(errors));
@@ -94,6 +95,7 @@ fn met_on(world: &mut World, comm: &str, errno: u16, op: Op) {
         op,
         count: 1,
         at: world.now,
+        after: None,
         task: Some(Task { tid: 7, pid: 7, comm: comm.into(), cgroup: 0, mnt_ns: 0 }),
     };
     world.feed(Input::Kernel(errors));

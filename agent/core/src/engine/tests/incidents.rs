@@ -43,8 +43,8 @@ fn volumes_of_a_server_that_dies_are_one_incident_told_at_its_begin_and_at_its_e
     assert_eq!((incident.cause.kind, incident.cause.name.as_str()), (CauseKind::Server, "filer"));
     assert_eq!(names(&incident).len(), 3);
     assert_eq!(incident.ended, None);
-    assert_eq!(world.engine.incident_of(&VolumeId::new("a")).map(|found| found.id), Some(incident.id));
-    assert_eq!(world.engine.incident_of(&VolumeId::new("d")), None);
+    assert_eq!(world.engine.incidents.of(&VolumeId::new("a")).map(|found| found.id), Some(incident.id));
+    assert_eq!(world.engine.incidents.of(&VolumeId::new("d")), None);
     let told = world.told();
     assert_eq!(told.len(), 1, "once");
     assert_eq!(told[0].0, Moment::Began);
@@ -68,7 +68,7 @@ fn volumes_of_a_server_that_dies_are_one_incident_told_at_its_begin_and_at_its_e
     assert_eq!(*moment, Moment::Ended);
     assert!(ended.ended.is_some_and(|at| at > ended.began));
     assert!(ended.members.iter().all(|member| member.recovered.is_some()));
-    assert_eq!(world.engine.incident_of(&VolumeId::new("a")), None);
+    assert_eq!(world.engine.incidents.of(&VolumeId::new("a")), None);
     assert_eq!(only(&world), *ended, "it is shown for a while");
 }
 
