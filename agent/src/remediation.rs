@@ -34,6 +34,7 @@ mod everywhere;
 mod fstab;
 mod helper;
 mod in_place;
+mod kinship;
 pub mod needs;
 mod redact;
 mod restart;
@@ -114,7 +115,8 @@ impl Executor {
         let mut course = Course { gone_at: self.absences.begin(&plan), ..Course::begin() };
         let mut is_aside = true;
         let limits = Limits { wait: plan.timeout, act: FIND_LIMIT };
-        course.consumers = self.find_consumers(&plan, limits).await;
+        let consumers = self.find_consumers(&plan, limits, control.stopped()).await;
+        (course.consumers, course.known.related) = (consumers.found, consumers.related);
         for action in &plan.actions {
             let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
             let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
@@ -177,10 +179,16 @@ impl Executor {
     }
 
     /// Has one child do something that needs no leave.
-    async fn ask(&self, plan: &Plan, action: WireAction, limits: Limits, known: Known) -> Step {
+    async fn ask(
+        &self,
+        plan: &Plan,
+        action: WireAction,
+        limits: Limits,
+        (known, stop): (Known, impl Future<Output = ()>),
+    ) -> Step {
         let limit = limits.act.min(limits.wait);
         let request = Request::new(plan, action, &self.stage_root, known, clock::now() + limit);
-        settle(self.launcher.run(&request, (limit, pending()), Vec::new()).await)
+        settle(self.launcher.run(&request, (limit, stop), Vec::new()).await)
     }
 
     async fn step(

@@ -6,8 +6,8 @@ use core::time::Duration;
 use crate::errno::Errno;
 use crate::id::{Generation, MountId, PlanId, ProbeId, SuperblockId, VolumeId};
 use crate::path::BytePath;
-use crate::remediation::Outcome;
 use crate::remediation::service::Service;
+use crate::remediation::{Marks, Outcome};
 use crate::time::Monotonic;
 
 /// The kind of operation that failed: the `op` label.
@@ -353,6 +353,8 @@ pub struct Unfinished {
     pub stage: BytePath,
     /// The superblock it wanted to replace.
     pub old: Option<SuperblockId>,
+    /// What that one's mounts are known by.
+    pub marks: Option<Marks>,
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ fn question(how: HookWay, limit: Duration) -> Question {
             mountpoint: place.clone(),
             stage: place,
             old: None,
+            marks: None,
             actions: Vec::new(),
             undo: Vec::new(),
             timeout: Duration::ZERO,

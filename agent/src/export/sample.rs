@@ -151,6 +151,7 @@ pub(crate) fn mount_plan(volume: &str) -> Plan {
         mountpoint,
         stage,
         old: Some(SuperblockId { major: 0, minor: 77 }),
+        marks: None,
         actions: vec![
             stage_action,
             Action::CheckStaged { sentinel: None, identity: Identity::default(), source: None, fstype: None },

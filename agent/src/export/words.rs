@@ -316,6 +316,7 @@ mod tests {
             mountpoint: "/mnt/a".into(),
             stage: "/run/mountie/stage/1".into(),
             old: None,
+            marks: None,
             actions: vec![Action::RunInPlace {
                 argv: vec!["/sbin/fix".into(), "hunter2".into()],
                 environment_file: Some("/etc/mountie/env".into()),

@@ -23,14 +23,14 @@ use crate::kernel::btf::KernelTypes;
 use crate::probe::protocol;
 use crate::remediation::{self, wire};
 use crate::sensor::census::{procfs, wire as census};
-use crate::sensor::consumers::{child as consumers_child, wire as consumers};
+use crate::sensor::consumers::wire as consumers;
 use crate::sensor::ebpf::decode as observations;
 use crate::sensor::fanotify::{decode as fanotify, mark};
 use crate::store::memory::{Clocks, File};
 use crate::store::place::{kept_of, kept_source};
 use crate::store::{journal, shelf};
 use crate::sys::mountinfo::lines::Lines;
-use crate::sys::{mountinfo, statmount};
+use crate::sys::{look, mountinfo, statmount};
 
 /// What a decoder holds that keeps pieces of its input.
 const PIECES: Memory = Memory { per_byte: 16, fixed: 16 << 10 };
@@ -445,7 +445,7 @@ fn consumers_lines(input: &[u8]) {
 
 /// Files of procfs, of which programs choose a part: their names.
 fn procfs_files(input: &[u8]) {
-    let _ = (procfs::Mounts::of(input), consumers_child::mount_of(input));
+    let _ = (procfs::Mounts::of(input), look::mount_of(input));
     for line in input.split(|byte| *byte == b'\n') {
         let _ = procfs::stat(line);
     }

@@ -20,7 +20,7 @@ use crate::sensor::wake::{Outbox, Running, Wake, Woken, no_thread};
 use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::{clock, procfs_child};
 
-pub mod child;
+mod child;
 pub(crate) mod wire;
 
 pub use self::child::run_consumers_child;

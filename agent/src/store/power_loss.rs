@@ -117,6 +117,7 @@ fn plan(id: u64) -> Plan {
         mountpoint: "/mnt/models".into(),
         stage: "/run/mountie/stage/1".into(),
         old: None,
+        marks: None,
         actions: Vec::new(),
         undo: Vec::new(),
         timeout: std::time::Duration::ZERO,

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use agent_core::remediation::consumers::is_guard;
 use agent_core::remediation::{Action, Outcome, Refusal};
 use agent_core::verdict::Reason;
 use agent_core::volume::Identity;
@@ -14,6 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_ext4_that_gave_up_is_mounted_afresh", an_ext4_that_gave_up_is_mounted_afresh),
     ("a_busy_device_is_left_alone", a_busy_device_is_left_alone),
     ("a_superblock_that_somebody_holds_is_not_called_repaired", a_held_superblock_is_not_called_repaired),
+    ("what_is_put_back_is_what_stood_there_or_a_guard", what_is_put_back_is_what_stood_there),
     ("another_device_is_not_swapped_in", another_device_is_not_swapped_in),
 ];
 
@@ -132,6 +134,42 @@ fn a_held_superblock_is_not_called_repaired() {
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     write(&lab).unwrap();
     unmount(&lab.mountpoint);
+}
+
+/// The volume is a directory of the device, and somebody else keeps the superblock.
+fn what_is_put_back_is_what_stood_there() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("stood");
+    let device = Device::new(&lab, "image");
+    let (whole, volume) = (lab.directory("whole"), text(&lab.mountpoint));
+    run(&["mount", &device.path, text(&whole)]);
+    std::fs::create_dir(whole.join("sub")).unwrap();
+    std::fs::write(whole.join("sub/file"), "data").unwrap();
+    run(&["mount", "--bind", text(&whole.join("sub")), volume]);
+    run(&["mount", "-o", "remount,bind,nosuid,noexec,noatime", volume]);
+    run(&["mount", "--make-shared", volume]);
+    let before = lab.top().unwrap();
+    assert_eq!(before.root, "/sub".into());
+    let report = lab.execute(lab.plan(device.plan_actions()));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::SameSuperblock), "{report:#?}");
+    let stack = lab.stack();
+    assert_eq!(stack.len(), 1, "{report:#?}");
+    assert_eq!((&stack[0].root, &stack[0].options), (&before.root, &before.options), "{report:#?}");
+    assert_eq!(stack[0].superblock, before.superblock);
+    assert!(stack[0].propagation.shared.is_some(), "{:?}", stack[0]);
+    assert_eq!(std::fs::read_to_string(lab.mountpoint.join("file")).unwrap(), "data");
+    lab.assert_unstaged();
+    // What is no more can be shown by nobody.
+    std::fs::remove_dir_all(whole.join("sub")).unwrap();
+    let report = lab.execute(lab.plan(device.plan_actions()));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::SameSuperblock), "{report:#?}");
+    assert!(report.steps.iter().any(|step| step.contains("a guard keeps programs")), "{report:#?}");
+    let stack = lab.stack();
+    assert!(stack.len() == 1 && is_guard(&stack[0]), "{stack:#?}");
+    assert!(write(&lab).is_err());
+    lab.assert_unstaged();
+    unmount(&lab.mountpoint);
+    unmount(&whole);
 }
 
 fn another_device_is_not_swapped_in() {

@@ -1,6 +1,7 @@
 //! Containers that hold a volume when it is repaired: they follow, each at its own places.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use agent_core::id::VolumeId;
 use agent_core::observation::PlanReport;
@@ -18,6 +19,7 @@ use super::lab::{
     Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
     start_bindfs, swap_after, table, text, unmount, wait_for,
 };
+use super::patience::patiently;
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_container_follows_when_a_killed_daemon_is_replaced", a_container_follows_a_killed_daemon),
@@ -31,6 +33,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_has_the_number_of_the_old_one_by_now_stays", what_has_the_number_by_now_stays),
     ("a_copy_of_the_host_at_the_same_path_follows", a_copy_of_the_host_follows),
     ("what_the_kernel_locks_is_left_as_it_was_and_named", what_is_locked_is_left),
+    ("guards_of_a_plan_that_was_cut_off_are_replaced", guards_of_a_plan_that_was_cut_off_are_replaced),
+    ("what_lies_inside_another_is_not_lost_with_it", what_lies_inside_another_is_not_lost),
+    ("many_namespaces_are_looked_through_in_time", many_namespaces_are_looked_through),
     ("binds_on_the_host_follow_and_strangers_stay", binds_on_the_host_follow),
     ("no_program_meets_the_bare_directory_in_200_swaps_of_a_container", no_program_meets_the_bare_directory),
     ("no_program_meets_the_bare_directory_of_a_device", no_program_meets_the_bare_directory_of_a_device),
@@ -327,6 +332,90 @@ fn what_only_calls_itself_a_guard_gets_nothing() {
     assert_good(&report);
     assert_eq!(user.stack_at(&forged), before, "{report:#?}");
     assert_eq!(container.run(&["cat", text(&guard.join("file"))]), "7", "{report:#?}");
+}
+
+/// The agent died when the guards were in place. A person has mounted the device again, which has its number again.
+fn guards_of_a_plan_that_was_cut_off_are_replaced() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("container-cut");
+    let device = Device::new(&lab, "image");
+    let container = device_with_container(&lab, &device);
+    let before = container.stacks(&lab);
+    let old = lab.top().unwrap().superblock;
+    let mut plan = device_plan(&lab, &device);
+    plan.actions.truncate(1);
+    plan.undo.clear();
+    assert_good(&lab.execute(plan));
+    let guards = || container.stacks(&lab).into_iter().flatten().filter(is_guard).count();
+    assert_eq!(guards(), before.len());
+    unmount(&lab.mountpoint);
+    run(&["mount", &device.path, text(&lab.mountpoint)]);
+    assert_eq!(lab.top().unwrap().superblock, old);
+    let follow = Action::SwapConsumers { holding: None, ids: None, reach: Reach::Unowned };
+    let mut plan = lab.plan(vec![Action::Verify { sentinel: None }, follow, Action::Unstage]);
+    (plan.old, plan.marks, plan.undo) = (None, None, vec![Action::Unstage]);
+    let report = lab.execute(plan);
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    assert_eq!(guards(), 0, "{report:#?}");
+    container.assert_follows(&lab, &before);
+    lab.assert_unstaged();
+}
+
+fn what_lies_inside_another_is_not_lost() {
+    let lab = Lab::new("container-inside");
+    lab.mount_tmpfs("first");
+    for name in ["volume/inner", "volume/x"] {
+        lab.directory(name);
+    }
+    let outer = lab.directory("outer");
+    let inside = outer.join("x");
+    run(&["mount", "--bind", text(&lab.mountpoint), text(&outer)]);
+    run(&["mount", "--bind", text(&lab.mountpoint.join("inner")), text(&inside)]);
+    let at = |path: &Path| table().top_at(&bytes(path)).cloned();
+    let (before, old) = ([at(&outer), at(&inside)], holding(&lab));
+    let superblock = lab.top().unwrap().superblock;
+    // The new one has the directory that is shown, and not the one on which it is shown.
+    let report = lab.execute(plan(&lab, stage_tree(7), None));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::ConsumersLeft), "{report:#?}");
+    assert_eq!([at(&outer), at(&inside)], before, "{report:#?}");
+    lab.directory("volume/x");
+    let ids = before.iter().flatten().map(|mount| mount.id).collect();
+    let follow = Action::SwapConsumers { holding: Some(old), ids: Some(ids), reach: Reach::Unowned };
+    let mut plan = lab.plan(vec![follow, Action::Unstage]);
+    (plan.old, plan.marks) = (Some(superblock), None);
+    let report = lab.execute(plan);
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    let new = lab.top().unwrap().superblock;
+    for (path, root) in [(&outer, "/"), (&inside, "/inner")] {
+        let stack: Vec<_> = table().stack_at(&bytes(path)).into_iter().cloned().collect();
+        assert!(stack.len() == 1 && stack[0].superblock == new, "{stack:#?} {report:#?}");
+        assert_eq!(stack[0].root, root.into());
+    }
+    unmount(&inside);
+    unmount(&outer);
+}
+
+/// What a plan costs before its first action.
+fn many_namespaces_are_looked_through() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("container-many");
+    lab.mount_tmpfs("first");
+    let mut took = Vec::new();
+    let mut namespaces = Vec::new();
+    for count in [1, 50] {
+        namespaces.resize_with(count, || Namespace::new("private"));
+        let look = Action::SwapConsumers { holding: Some(holding(&lab)), ids: None, reach: Reach::Unowned };
+        // It shows the old one still, so that the plan ends before it does anything.
+        let mut plan = lab.plan(vec![Action::Verify { sentinel: None }, look]);
+        plan.undo.clear();
+        let with = lab.execute(plan.clone());
+        plan.actions.pop();
+        let without = lab.execute(plan);
+        assert_eq!(with.consumers.len(), count, "{with:#?}");
+        took.push((count, with.took.saturating_sub(without.took)));
+        assert!(with.took < patiently(Duration::from_secs(5)), "{with:#?}");
+    }
+    println!("{took:?}");
 }
 
 fn binds_on_the_host_follow() {

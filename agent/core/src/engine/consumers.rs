@@ -13,10 +13,12 @@ use crate::engine::{Engine, Output};
 use crate::id::{MountId, SuperblockId};
 use crate::memory::LeftMemory;
 use crate::observation::PlanReport;
+use crate::remediation::consumers::is_guard;
 use crate::remediation::{Action, Plan};
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::verdict::Reason;
+use crate::volume::Reach;
 
 /// So many replaced superblocks are remembered of a volume. With more the oldest is forgotten.
 const FORMER: usize = 4;
@@ -215,17 +217,24 @@ impl Volume {
         true
     }
 
+    /// A plan that puts guards in the place of what it takes away has failed, or was cut off. They are looked for by
+    /// what they say of themselves; the superblock only tells them from those of another plan.
+    pub(super) fn may_have_guards(&mut self, superblock: Option<SuperblockId>, now: Monotonic) {
+        if self.spec.as_ref().is_none_or(|spec| spec.repair.consumers == Reach::Nothing) {
+            return;
+        }
+        let superblock = superblock.unwrap_or(SuperblockId { major: 0, minor: 0 });
+        let (volume, ids, gone) = (self.id.clone(), BTreeSet::new(), BTreeSet::new());
+        self.remember_former(Dead { volume, superblock, holding: None, ids, gone, is_shown: false }, now);
+    }
+
     /// A plan ended that took consumers along. Until the next look those that it replaced count as replaced.
     pub(super) fn consumers_followed(&mut self, plan: &Plan, report: &PlanReport, now: Monotonic) {
         let has = |is_meant: fn(&Action) -> bool| plan.actions.iter().any(is_meant);
         let is_good = report.outcome.is_success();
         if has(|action| matches!(action, Action::CoverConsumers { .. })) && !is_good {
             // Not every guard may have gone again.
-            let (volume, none) = (self.id.clone(), BTreeSet::new());
-            let (ids, gone) = (none.clone(), none);
-            let guards = |superblock| Dead { volume, superblock, holding: None, ids, gone, is_shown: false };
-            let dead = plan.old.map(guards);
-            dead.into_iter().for_each(|dead| self.remember_former(dead, now));
+            self.may_have_guards(plan.old, now);
         }
         if !has(|action| matches!(action, Action::SwapConsumers { .. })) {
             return;
@@ -290,9 +299,11 @@ impl Engine {
         let place = self.volumes.get(&found.volume).map(|volume| &volume.mountpoint);
         let Some((table, place)) = self.table.as_ref().zip(place) else { return found };
         let top = table.top_at(place).map(|mount| mount.id);
-        let is_covered = |mount: &&Mount| {
-            Some(mount.id) != top && mount.superblock == found.superblock && found.ids.contains(&mount.id)
+        let is_of_it = |mount: &Mount| {
+            if found.has_holding { mount.superblock == found.superblock } else { is_guard(mount) }
         };
+        let is_covered =
+            |mount: &&Mount| Some(mount.id) != top && is_of_it(mount) && found.ids.contains(&mount.id);
         let covered = table.stack_at(place).into_iter().filter(is_covered).count();
         found.mounts = found.mounts.saturating_sub(covered as u64);
         for _ in 0..covered {

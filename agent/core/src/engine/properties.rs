@@ -196,6 +196,7 @@ fn carry_out(world: &mut World, act: Act) {
             mountpoint: spec(world, volume).mountpoint,
             stage: alloc::format!("/run/mountie/stage/{plan}").as_str().into(),
             old: Some(device(10)),
+            marks: None,
         }])),
         Act::Stray(name) => {
             let path = alloc::format!("/run/mountie/stage/{name}");

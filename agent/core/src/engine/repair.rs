@@ -24,7 +24,7 @@ use crate::remediation::asking::{Asking, Standing};
 use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
-use crate::remediation::{Action, Outcome, Plan, Refusal};
+use crate::remediation::{Action, Marks, Outcome, Plan, Refusal};
 use crate::status::{HeldUp, Hold};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
@@ -222,8 +222,10 @@ impl Volume {
         let shown = self.own_mount();
         let stale = self.held.stale().filter(|_| reason == Reason::ConsumerStale);
         let (old, holding) = match (reason, shown) {
+            // Guards stand for something that is gone. Its number may be that of what is to come in their places.
             (Reason::ConsumerStale, _) => {
-                (stale.map(|stale| stale.superblock), stale.and_then(|stale| stale.holding.clone()))
+                let stale = stale?;
+                (stale.holding.is_some().then_some(stale.superblock), stale.holding.clone())
             }
             (_, Some(shown)) => (Some(shown.superblock), Some(shown.holding())),
             (_, None) => (None, None),
@@ -390,6 +392,8 @@ impl Engine {
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
+        let marks = |old| Marks::of(self.table.as_ref()?, &plan.mountpoint, old);
+        let plan = Plan { marks: plan.old.and_then(marks), ..plan };
         let Some(volume) = self.volumes.get_mut(&plan.volume) else { return };
         self.next_plan = PlanId(self.next_plan.0.max(plan.id.0).saturating_add(1));
         outputs.extend(volume.plan_started(plan.id, now).map(Output::Transition));

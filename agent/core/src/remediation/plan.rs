@@ -11,7 +11,7 @@ use crate::incident::Daemon;
 use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
 use crate::remediation::ladder::{Below, rung_for};
-use crate::remediation::{Action, Plan};
+use crate::remediation::{Action, Marks, Plan};
 use crate::verdict::Reason;
 use crate::volume::{Identity, Method, Reach, VolumeSpec};
 
@@ -91,6 +91,7 @@ pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<
         mountpoint: spec.mountpoint.clone(),
         stage: stage_path(stage_root, id),
         old: patient.old,
+        marks: None,
         undo: undo(&actions),
         actions,
         // The two looks of the plan come on top of its helper, with the probe deadline each.
@@ -115,6 +116,7 @@ pub fn settling(id: PlanId, place: Place, actions: Vec<Action>) -> Plan {
         mountpoint: place.mountpoint,
         stage: place.stage,
         old: place.old,
+        marks: place.marks,
         actions,
         undo: Vec::new(),
         timeout: Duration::from_secs(60),
@@ -133,6 +135,8 @@ pub struct Place {
     pub stage: BytePath,
     /// The superblock it wanted to replace.
     pub old: Option<SuperblockId>,
+    /// What that one's mounts are known by.
+    pub marks: Option<Marks>,
 }
 
 fn actions(patient: &Patient<'_>) -> Option<Vec<Action>> {
@@ -219,7 +223,9 @@ fn undo(actions: &[Action]) -> Vec<Action> {
 
 /// The host's mount is good: only its consumers are to follow.
 fn followed(patient: &Patient<'_>) -> Option<Vec<Action>> {
-    let swap = swap_consumers(patient).filter(|_| patient.old.is_some())?;
+    // Guards are known by what they say of themselves.
+    let is_known = patient.old.is_some() || patient.holding.is_none();
+    let swap = swap_consumers(patient).filter(|_| is_known)?;
     // What is there now is what they are to show.
     Some(vec![Action::Verify { sentinel: patient.spec.sentinel.clone() }, swap, Action::Unstage])
 }

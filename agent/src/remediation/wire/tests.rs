@@ -16,6 +16,7 @@ fn plan(reason: Option<Reason>, old: Option<SuperblockId>) -> Plan {
         mountpoint: BytePath::new(*b"/mnt/caf\xe9"),
         stage: "/run/mountie/stage/7".into(),
         old,
+        marks: None,
         actions: Vec::new(),
         undo: Vec::new(),
         timeout: Duration::from_secs(60),
@@ -32,8 +33,13 @@ fn received(plan: &Plan, action: &Action, known: Known) -> Request {
 
 #[test]
 fn a_request_brings_all_that_a_child_needs() {
-    let former: Former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
-    let known = Known { number_proves_nothing: true, staged_is_good: true, former: Some(former.clone()) };
+    let former: Former = serde_json::from_str(r#"{"options":[114,111],"shared":5}"#).unwrap();
+    let known = Known {
+        number_proves_nothing: true,
+        staged_is_good: true,
+        former: Some(former.clone()),
+        related: [(7, (Some(2), None))].into(),
+    };
     let old = SuperblockId { major: 0, minor: 46 };
     let got = received(&plan(Some(Reason::Readonly), Some(old)), &Action::Unstage, known);
     assert_eq!((got.parent, got.deadline), (std::process::id(), u64::MAX));
@@ -44,7 +50,7 @@ fn a_request_brings_all_that_a_child_needs() {
     assert_eq!((got.stage.as_slice(), got.old), (b"/run/mountie/stage/7".as_slice(), Some(46)));
     assert_eq!(got.volume, "models");
     assert!(got.number_proves_nothing && got.repairs_readonly);
-    assert_eq!(got.former, Some(former));
+    assert_eq!((got.former, got.related.get(&7)), (Some(former), Some(&(Some(2), None))));
 
     let got = received(&plan(Some(Reason::Stale), None), &Action::DetachTop, Known::default());
     assert_eq!((got.old, got.former), (None, None));

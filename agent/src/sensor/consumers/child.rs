@@ -14,6 +14,7 @@ use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
 use super::wire::{Answer, WireDead, WireFound, WireHolder, WireMount};
 use crate::exit_code::ExitCode;
+use crate::sys::look::mount_of;
 use crate::sys::mount_table::Proc;
 use crate::sys::mountinfo::{parse_line, parse_place};
 use crate::sys::{self, clock};
@@ -244,14 +245,6 @@ impl Files {
     }
 }
 
-/// The mount through which a file was opened.
-///
-/// kernel: `seq_show`, fs/proc/fd.c, since 3.15.
-pub(crate) fn mount_of(about: &[u8]) -> Option<MountId> {
-    let line = about.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"))?;
-    std::str::from_utf8(line).ok()?.trim().parse().ok().map(MountId)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,12 +315,13 @@ mod tests {
     fn an_open_file_is_found_by_the_mount_that_it_was_opened_through() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let proc = Proc::open().unwrap();
-        let id = sys::look::mount_id(&sys::look::hold(&file.path().to_str().unwrap().into()).unwrap());
-        let answer = look(&proc, &[dead(u32::MAX >> 12, &[id.unwrap().unwrap().0])]);
+        let held = sys::look::hold(&file.path().to_str().unwrap().into()).unwrap();
+        let id = sys::look::mount_id(&proc, &held).unwrap();
+        let answer = look(&proc, &[dead(u32::MAX >> 12, &[id.0])]);
         // The table shows that the id is another file system's.
         assert_eq!((answer.found[0].mounts, answer.found[0].files), (0, 0));
         let mut known = Known::of(&[]);
-        known.ids.insert(id.unwrap().unwrap(), superblock(7));
+        known.ids.insert(id, superblock(7));
         let mut files = Files::default();
         files.count_process(&proc, std::process::id(), &known);
         let mut found = WireFound::default();

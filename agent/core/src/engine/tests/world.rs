@@ -323,6 +323,7 @@ impl World {
             mountpoint: plan.mountpoint,
             stage: plan.stage,
             old: plan.old,
+            marks: plan.marks,
         });
         let unfinished = unfinished.collect();
         self.feed(Input::Unfinished(unfinished));
