@@ -101,7 +101,9 @@ fn values(
         values.insert(Key::Volume(number), memory.failed.into());
     }
     let number = |text: &str| text.parse().unwrap();
-    values.extend(paused.node.iter().map(|pause| (Key::Pauses, number(pause.reason.as_ref().unwrap()))));
+    // Where the file is damaged the agent pauses all, in words of its own: that is a value that was never written.
+    let reason = |text: &str| text.parse().unwrap_or(u64::MAX);
+    values.extend(paused.node.iter().map(|pause| (Key::Pauses, reason(pause.reason.as_ref().unwrap()))));
     for pin in pins.values() {
         let content = String::from_utf8(pin.sentinel.content.clone().unwrap()).unwrap();
         values.insert(Key::Pins, number(&content));
