@@ -404,7 +404,7 @@ fn remediation_lines(input: &[u8]) {
             assert!(serde_json::to_vec(&request).is_ok());
         }
         if let Ok(wire::Line::Done(report)) = serde_json::from_slice::<wire::Line>(line) {
-            let step = wire::Step::from(report);
+            let step = wire::Step::from(*report);
             assert!(!matches!(step.outcome, Outcome::TimedOut | Outcome::Interrupted));
         }
     }

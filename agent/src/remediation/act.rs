@@ -51,11 +51,11 @@ pub fn run_act() -> ExitCode {
     match prepare(namespace.as_ref(), &request) {
         Ok((scene, variables)) => {
             let step = carry_out(&scene, request.action, variables).unwrap_or_else(Stop::into_step);
-            tell(&Line::Done(step.into()));
+            tell(&Line::Done(Box::new(step.into())));
             // Only now, since this may let go of the last reference to a file system that never answers.
             drop(scene);
         }
-        Err(stop) => tell(&Line::Done(stop.into_step().into())),
+        Err(stop) => tell(&Line::Done(Box::new(stop.into_step().into()))),
     }
     ExitCode::Ok
 }

@@ -225,7 +225,7 @@ async fn talk(child: &mut Child, request: &[u8], doing: &mut String) -> Option<S
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
             Ok(Line::Progress(what)) => *doing = what,
-            Ok(Line::Done(report)) => return Some(report.into()),
+            Ok(Line::Done(report)) => return Some((*report).into()),
             Err(_) => return None,
         }
     }

@@ -200,7 +200,7 @@ pub(crate) enum Line {
     /// What it is about to do: shown when it never comes back.
     Progress(String),
     /// The end. The process may take longer to go: the kernel then lets go of the old file system.
-    Done(WireReport),
+    Done(Box<WireReport>),
 }
 
 /// What became of one action.

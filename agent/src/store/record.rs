@@ -41,7 +41,7 @@ pub(super) enum Body {
         old: Option<(u32, u32)>,
         /// What its mounts are known by.
         #[serde(skip_serializing_if = "Option::is_none", default)]
-        marks: Option<WireMarks>,
+        marks: Option<Box<WireMarks>>,
         /// The boot during which it was written: device numbers mean nothing after it.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         boot: Option<String>,
@@ -130,7 +130,7 @@ impl Record {
             mountpoint: Bytes::from(&plan.mountpoint),
             stage: Bytes::from(&plan.stage),
             old: plan.old.map(|old| (old.major, old.minor)),
-            marks: plan.marks.as_ref().map(WireMarks::from),
+            marks: plan.marks.as_ref().map(|marks| Box::new(WireMarks::from(marks))),
             boot: current_boot(),
             reason: plan.reason.map_or(without_reason(plan), agent_core::verdict::Reason::label).to_owned(),
         })
@@ -164,7 +164,7 @@ impl Record {
                     mountpoint: mountpoint.into(),
                     stage: stage.into(),
                     old: old.map(|(major, minor)| SuperblockId { major, minor }),
-                    marks: marks.filter(|_| is_of_this_boot).map(Marks::from),
+                    marks: marks.filter(|_| is_of_this_boot).map(|marks| Marks::from(*marks)),
                 })
             }
             Body::Outcome { .. } | Body::Mark { .. } => None,

@@ -144,7 +144,7 @@ fn outcome(json: &str) -> Result<Outcome, serde_json::Error> {
         r#"{{"Done":{{"outcome":{json},"text":"","gap":null,"gone_at":null,"shown_at":null,"number_proves_nothing":false,"former":null}}}}"#
     );
     match serde_json::from_str(&line)? {
-        Line::Done(report) => Ok(Step::from(report).outcome),
+        Line::Done(report) => Ok(Step::from(*report).outcome),
         Line::Progress(text) => panic!("{text}"),
     }
 }
@@ -220,10 +220,10 @@ fn a_step_survives_the_wire() {
         step.detached = vec![9];
         step.former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
         assert!(step.former.is_some());
-        let text = serde_json::to_string(&Line::Done(step.clone().into())).unwrap();
+        let text = serde_json::to_string(&Line::Done(Box::new(step.clone().into()))).unwrap();
         assert!(!text.contains('\n'));
         let Line::Done(report) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
-        assert_eq!(Step::from(report), step);
+        assert_eq!(Step::from(*report), step);
     }
 }
 
