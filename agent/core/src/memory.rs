@@ -27,7 +27,7 @@ pub struct Memory {
     /// What is mounted there, or was when it was seen last. `None` for a volume that was seen to be unmounted.
     pub known: Option<Arc<Known>>,
     /// The fsid that was learnt of it.
-    pub fsid: Option<String>,
+    pub fsid: Option<LearntFsid>,
     /// What was wrong, if anything was.
     pub trouble: Option<Trouble>,
     /// When it fell, within the flap window.
@@ -46,6 +46,15 @@ pub struct Memory {
     pub mount: Option<MountMemory>,
     /// What it showed before and others may still hold; only of this boot.
     pub left: Vec<LeftMemory>,
+}
+
+/// An fsid that a look has found. It says nothing about what comes from elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LearntFsid {
+    /// As 16 hexadecimal digits.
+    pub fsid: String,
+    /// What was mounted then: as the configuration named it, else as the table did.
+    pub source: Vec<u8>,
 }
 
 /// A superblock that was replaced because it was sick.

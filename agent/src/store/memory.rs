@@ -228,7 +228,7 @@ impl File {
             mountpoint: Bytes::from(&memory.mountpoint),
             owner: Some(FileOwner::of(memory)),
             mounted: memory.known.as_deref().map(FileMounted::of),
-            identity: FileIdentity { fsid: memory.fsid.clone() },
+            identity: FileIdentity::of(memory),
             boot: clocks.boot.clone(),
             trouble: memory.trouble.as_ref().map(|trouble| FileTrouble::new(trouble, clocks)),
             falls: all(&memory.falls),
@@ -252,12 +252,13 @@ impl File {
             times.sort();
             times
         };
+        let known = self.mounted.map(FileMounted::into_known);
         Memory {
             volume: VolumeId::new(self.volume),
             mountpoint: self.mountpoint.into(),
             named: self.owner.is_some_and(|owner| owner.is_configuration()),
-            known: self.mounted.map(|mounted| Arc::new(mounted.into_known())),
-            fsid: self.identity.fsid,
+            fsid: self.identity.into_learnt(known.as_ref()),
+            known: known.map(Arc::new),
             trouble: self.trouble.and_then(|trouble| trouble.into_trouble(clocks, same)),
             falls: all(self.falls),
             attempts: all(self.attempts),

@@ -3,7 +3,7 @@
 //! Never a secret: what looks like one is hidden, and such a file is good enough to know what is missing, not to mount
 //! it again.
 
-use agent_core::memory::{Known, Memory};
+use agent_core::memory::{Known, LearntFsid, Memory};
 use agent_core::path::{BytePath, escape};
 use agent_core::secret::hide;
 use agent_core::topology::Options;
@@ -54,7 +54,10 @@ pub(super) struct FileMounted {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct FileIdentity {
     #[serde(default)]
-    pub(super) fsid: Option<String>,
+    fsid: Option<String>,
+    /// Of what it was learnt. Older agents did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<Bytes>,
 }
 
 impl FileOwner {
@@ -67,6 +70,23 @@ impl FileOwner {
 
     pub(super) const fn is_configuration(&self) -> bool {
         matches!(self, Self::Configuration)
+    }
+}
+
+impl FileIdentity {
+    pub(super) fn of(memory: &Memory) -> Self {
+        let learnt = memory.fsid.as_ref();
+        Self {
+            fsid: learnt.map(|learnt| learnt.fsid.clone()),
+            source: learnt.map(|learnt| without_secret(&learnt.source)),
+        }
+    }
+
+    /// Where it does not say of what, it was learnt of what was mounted then.
+    pub(super) fn into_learnt(self, known: Option<&Known>) -> Option<LearntFsid> {
+        let said = self.source.map(|source| BytePath::from(source).as_bytes().to_vec());
+        let source = said.or_else(|| known.map(|known| known.source.clone()))?;
+        Some(LearntFsid { fsid: self.fsid?, source })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Output};
 use crate::health::loss::Loss;
 use crate::health::rules::Test;
 use crate::id::{MountId, SuperblockId, VolumeId};
-use crate::memory::{Known, LeftMemory, Memory, MountMemory, Trouble};
+use crate::memory::{Known, LearntFsid, LeftMemory, Memory, MountMemory, Trouble};
 use crate::policy::{Policy, Thresholds};
 use crate::time::Monotonic;
 use crate::topology::walk::Walks;
@@ -38,7 +38,7 @@ pub(super) struct Mark {
     attempts: (usize, Option<Monotonic>),
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
     was_readable: bool,
-    place: (Option<Arc<Known>>, Option<String>),
+    place: (Option<Arc<Known>>, Option<LearntFsid>),
     mount: Option<MountMark>,
     left: Vec<LeftMemory>,
 }

@@ -149,9 +149,7 @@ impl Volume {
         }
         if let ProbeResult::Ok(ok) = &report.result {
             self.root_inode = Some(ok.root_inode);
-            if self.fsid.is_none() || core::mem::take(&mut self.is_fsid_recalled) {
-                self.fsid.clone_from(&ok.fsid);
-            }
+            self.learn_fsid(ok.fsid.as_deref());
         }
         match told {
             Told::Good if had_hints && self.evidence.kernel.is_empty() => self.probes.hints_answered(),

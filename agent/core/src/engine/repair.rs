@@ -250,7 +250,7 @@ impl Volume {
         let fstype = shown.or(self.known.as_deref().map(|known| known.fstype.as_str()));
         let outlives_mount = fstype.is_some_and(|fstype| FSID_OUTLIVES_MOUNT.contains(&fstype));
         if spec.identity == Identity::default() && outlives_mount {
-            return Identity { uuid: None, fsid: self.fsid.clone() };
+            return Identity { uuid: None, fsid: self.learnt_fsid().map(String::from) };
         }
         spec.identity.clone()
     }

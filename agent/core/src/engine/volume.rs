@@ -18,7 +18,7 @@ use crate::health::Event;
 use crate::health::evidence::Evidence;
 use crate::health::rules::Judgement;
 use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
-use crate::memory::{Known, MountMemory};
+use crate::memory::{Known, LearntFsid, MountMemory};
 use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
 use crate::remediation::Plan;
@@ -118,7 +118,8 @@ pub(super) struct Volume {
     /// The trap on which it is mounted.
     pub(super) automount: Option<Automount>,
     pub(super) root_inode: Option<u64>,
-    pub(super) fsid: Option<String>,
+    /// What a look has found, and of what.
+    pub(super) fsid: Option<LearntFsid>,
     /// It was learnt by an earlier run: the first look replaces it.
     pub(super) is_fsid_recalled: bool,
     /// What is mounted there, or was when it was seen last.
@@ -385,6 +386,27 @@ impl Volume {
     pub(super) fn source(&self) -> Option<&[u8]> {
         let shown = self.shown.as_ref().map(|shown| shown.source.as_slice());
         shown.or(self.spec.as_ref().and_then(|spec| spec.source.as_deref()))
+    }
+
+    /// What belongs there: as the configuration names it, else as it was seen last.
+    fn meant_source(&self) -> Option<&[u8]> {
+        let named = self.spec.as_ref().and_then(|spec| spec.source.as_deref());
+        named.or_else(|| self.known.as_deref().map(|known| known.source.as_slice()))
+    }
+
+    /// The fsid that was learnt of what belongs there now.
+    pub(super) fn learnt_fsid(&self) -> Option<&str> {
+        let learnt = self.fsid.as_ref()?;
+        (self.meant_source() == Some(learnt.source.as_slice())).then_some(learnt.fsid.as_str())
+    }
+
+    /// Takes the fsid that a look has found, unless one is known that still counts. That of an earlier run is replaced.
+    pub(super) fn learn_fsid(&mut self, found: Option<&str>) {
+        if core::mem::take(&mut self.is_fsid_recalled) || self.learnt_fsid().is_none() {
+            let source = self.meant_source().map(<[u8]>::to_vec);
+            self.fsid =
+                found.zip(source).map(|(fsid, source)| LearntFsid { fsid: String::from(fsid), source });
+        }
     }
 
     /// Another superblock is there, and the table says the same of it as of the old one.

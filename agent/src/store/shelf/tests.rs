@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId};
-use agent_core::memory::{Known, LeftMemory, MountMemory, Trouble};
+use agent_core::memory::{Known, LearntFsid, LeftMemory, MountMemory, Trouble};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::time::Monotonic;
@@ -31,7 +31,7 @@ fn memory(volume: &str) -> Memory {
             options: Options::parse(b"rw,relatime"),
             super_options: Options::parse(b"rw,vers=4.2,hard"),
         })),
-        fsid: Some("00000000000000aa".to_owned()),
+        fsid: Some(LearntFsid { fsid: "00000000000000aa".to_owned(), source: b"filer:/caf\xe9".to_vec() }),
         trouble: Some(Trouble {
             state: HealthState::Quarantined,
             reason: Reason::WritebackLost,
@@ -228,6 +228,18 @@ fn a_file_of_an_old_version_is_read_and_written_as_one_of_this() {
     let text = fs::read_to_string(dir.path().join(FOLDER).join("a.json")).expect("read");
     let value: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&value["apiVersion"], &value["odd"]), (&Value::from("mountie/v2"), &Value::from(7)));
+    assert_eq!(open(dir.path()).1, [memory("a")]);
+}
+
+#[test]
+fn an_fsid_whose_source_an_older_agent_did_not_write_is_that_of_what_was_mounted() {
+    let dir = with(&["a"]);
+    edit(dir.path(), "a.json", |text| {
+        let mut file: Value = serde_json::from_str(&text).expect("json");
+        let identity = file["identity"].as_object_mut().expect("object");
+        assert!(identity.remove("source").is_some());
+        file.to_string()
+    });
     assert_eq!(open(dir.path()).1, [memory("a")]);
 }
 

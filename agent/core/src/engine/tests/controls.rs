@@ -340,37 +340,3 @@ fn what_discovery_would_not_take_in_any_more_is_not_missed() {
     assert!(world.engine.volume(&VolumeId::new("/srv/x")).is_none());
     assert!(!world.stored.contains_key(&VolumeId::new("/srv/x")));
 }
-
-#[test]
-fn the_identity_that_an_earlier_run_learnt_is_asked_of_what_a_repair_brings() {
-    use crate::observation::{ProbeOk, ProbeResult};
-    let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
-    let fsid = Some(String::from("00000000000000aa"));
-    let seen = ProbeOk { root_inode: 2, read_data: true, fsid: fsid.clone(), ..ProbeOk::default() };
-    world.answer("a", Answer::Now(ProbeResult::Ok(seen.clone())));
-    world.table();
-    world.run(seconds(5));
-    world.mounts.truncate(1);
-    world.restart();
-    world.table();
-    world.run(seconds(5));
-    let plan = world.running().pop().unwrap();
-    let asked = plan.actions.iter().find_map(|action| match action {
-        Action::CheckStaged { identity, .. } => Some(identity.fsid.clone()),
-        _ => None,
-    });
-    assert_eq!(asked, Some(fsid));
-
-    // What is seen there after the restart says more than what was known before.
-    let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
-    world.answer("a", Answer::Now(ProbeResult::Ok(seen.clone())));
-    world.table();
-    world.run(seconds(5));
-    world.restart();
-    let other = ProbeOk { fsid: Some("00000000000000bb".into()), ..seen };
-    world.answer("a", Answer::Now(ProbeResult::Ok(other)));
-    world.table();
-    world.run(seconds(5));
-    let fsid = world.stored.get(&VolumeId::new("a")).and_then(|memory| memory.fsid.clone());
-    assert_eq!(fsid.as_deref(), Some("00000000000000bb"));
-}

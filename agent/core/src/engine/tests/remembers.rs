@@ -1,15 +1,17 @@
 //! What a restart of the agent keeps, and what it must not make of it.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
+use crate::id::VolumeId;
 use crate::observation::{KernelErrors, Op, ProbeOk, ProbeResult, Source};
 use crate::policy::Policy;
-use crate::remediation::Outcome;
+use crate::remediation::{Action, Outcome};
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Quarantined, Unknown};
 use crate::verdict::{Advice, Reason};
@@ -326,4 +328,81 @@ fn an_error_that_ended_all_writing_is_known_after_a_restart_and_no_good_read_end
     world.table();
     world.run(seconds(60));
     assert_eq!(world.state("a"), (Healthy, None), "and that is remembered as well");
+}
+
+/// A disk whose looks find this fsid.
+fn with_fsid(world: &mut World, fsid: &str) {
+    let ok = ProbeOk { root_inode: 2, read_data: true, fsid: Some(fsid.into()), ..ProbeOk::default() };
+    world.answer("a", Answer::Now(ProbeResult::Ok(ok)));
+}
+
+fn disk(fsid: &str) -> World {
+    let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
+    with_fsid(&mut world, fsid);
+    world.table();
+    world.run(seconds(5));
+    world
+}
+
+/// The fsid that the running plan asks of what it brings.
+fn asked_fsid(world: &World) -> Option<String> {
+    let plan = world.running().pop().unwrap();
+    let asked = plan.actions.iter().find_map(|action| match action {
+        Action::CheckStaged { identity, .. } => Some(identity.fsid.clone()),
+        _ => None,
+    });
+    asked.unwrap()
+}
+
+fn stored_fsid(world: &World) -> Option<(String, Vec<u8>)> {
+    let memory = world.stored.get(&VolumeId::new("a"))?;
+    memory.fsid.as_ref().map(|learnt| (learnt.fsid.clone(), learnt.source.clone()))
+}
+
+#[test]
+fn the_fsid_that_an_earlier_run_learnt_is_asked_of_what_a_repair_brings() {
+    let mut world = disk("00000000000000aa");
+    world.mounts.truncate(1);
+    world.restart();
+    world.table();
+    world.run(seconds(5));
+    assert_eq!(asked_fsid(&world).as_deref(), Some("00000000000000aa"));
+
+    // What is seen there after the restart says more than what was known before.
+    let mut world = disk("00000000000000aa");
+    world.restart();
+    with_fsid(&mut world, "00000000000000bb");
+    world.table();
+    world.run(seconds(5));
+    assert_eq!(stored_fsid(&world), Some(("00000000000000bb".into(), b"/dev/sdb".to_vec())));
+}
+
+#[test]
+fn an_fsid_says_nothing_about_another_source() {
+    for is_restarted in [true, false] {
+        let mut world = disk("00000000000000aa");
+        world.policy.volumes[0].source = Some(b"/dev/sdc".to_vec());
+        if is_restarted {
+            world.restart();
+        } else {
+            world.feed(Input::Policy(world.policy.clone()));
+        }
+        world.unmount("/mnt/a");
+        world.run(seconds(120));
+        assert_eq!(asked_fsid(&world), None, "restarted: {is_restarted}");
+
+        let plan = world.running().pop().unwrap();
+        with_fsid(&mut world, "00000000000000cc");
+        world.mounts.push(mount(50, 50, "/mnt/a", "ext4", "/dev/sdc"));
+        world.table();
+        world.finish(plan.id, Outcome::Changed);
+        world.run(seconds(30));
+        assert_eq!(stored_fsid(&world), Some(("00000000000000cc".into(), b"/dev/sdc".to_vec())));
+        // And back again: the first source is learnt anew, too.
+        world.policy.volumes[0].source = Some(b"/dev/sdb".to_vec());
+        world.restart();
+        world.unmount("/mnt/a");
+        world.run(seconds(120));
+        assert_eq!(asked_fsid(&world), None);
+    }
 }
