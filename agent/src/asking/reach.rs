@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ use super::Settings;
 use crate::exit_code::ExitCode;
 use crate::sys::{clock, descriptors, environment, mount, network, parent_death};
 
+/// With so many children that do not end, no other is started: a service of names may hang, and each waits for it.
+const TRYING_MAX: usize = 16;
 /// What the child needs beyond the time for the connection.
 const SLACK: Duration = Duration::from_secs(2);
 /// Addresses of one name that are tried.
@@ -40,10 +44,35 @@ pub(super) enum ReachError {
     /// It said something else.
     #[error("the child that tries servers gave no answer")]
     NoAnswer,
+    /// Those before it were killed, and live on.
+    #[error("{TRYING_MAX} children that try servers do not end")]
+    TooMany,
 }
 
-/// Has a child try the server.
-pub(super) async fn ask(settings: &Settings, order: &ReachOrder) -> Result<Reach, ReachError> {
+/// One of the few children that there may be; given back when it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Self(Arc::clone(taken));
+        // Counted at once, so that it is given back in either case.
+        (taken.fetch_add(1, Ordering::Relaxed) < TRYING_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Has a child try the server. `trying` counts the children; one that cannot be killed counts for as long as it lives.
+pub(super) async fn ask(
+    settings: &Settings,
+    order: &ReachOrder,
+    trying: &Arc<AtomicUsize>,
+) -> Result<Reach, ReachError> {
+    let place = Place::take(trying).ok_or(ReachError::TooMany)?;
     let mut command = Command::new(&settings.exe);
     environment::clear(command.as_std_mut());
     command.arg("reach").args(["--parent", &std::process::id().to_string()]);
@@ -77,6 +106,11 @@ pub(super) async fn ask(settings: &Settings, order: &ReachOrder) -> Result<Reach
         Ok(line)
     };
     let line = timeout(order.deadline.saturating_add(SLACK), talk).await;
+    tokio::spawn(async move {
+        // It has ended, or was killed. Fails only when somebody else has reaped it.
+        let _ = child.kill().await;
+        drop(place);
+    });
     understand(&line.map_err(|_| ReachError::TimedOut)?.map_err(ReachError::Child)?)
 }
 

@@ -110,17 +110,25 @@ fn device_with_container(lab: &Lab, device: &Device) -> Container {
 }
 
 fn break_it(lab: &Lab, device: &Device) {
-    device.break_file_system();
+    device.break_file_system(&lab.mountpoint);
     wait_for("writes are refused", || std::fs::write(lab.mountpoint.join("probe"), "x").is_err());
 }
 
 fn a_container_follows_a_device() {
     let _alone = Alone::begin();
-    let lab = Lab::new("container-ext4");
-    let device = Device::new(&lab, "image");
+    follows_a_device("container-ext4", "ext4");
+    follows_a_device("container-xfs", "xfs");
+    follows_a_device("container-btrfs", "btrfs");
+}
+
+fn follows_a_device(name: &'static str, fstype: &'static str) {
+    let lab = Lab::new(name);
+    let device = Device::of(&lab, "image", fstype);
     let container = device_with_container(&lab, &device);
     let before = container.stacks(&lab);
-    break_it(&lab, &device);
+    if fstype != "btrfs" {
+        break_it(&lab, &device);
+    }
     let report = lab.execute(device_plan(&lab, &device));
     assert_good(&report);
     container.assert_follows(&lab, &before);

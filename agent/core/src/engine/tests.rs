@@ -6,6 +6,7 @@ mod consumers;
 mod controls;
 mod errors;
 mod incidents;
+mod learnt;
 mod looks;
 mod losses;
 mod others;

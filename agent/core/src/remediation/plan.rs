@@ -30,6 +30,8 @@ pub struct Patient<'a> {
     pub source: Option<&'a [u8]>,
     /// What the new mount must be, when known.
     pub identity: Identity,
+    /// The server behind it, where its source names one.
+    pub server: Option<Vec<u8>>,
     /// The process that serves it, or served it last, where that is known.
     pub daemon: Option<&'a Daemon>,
     /// The daemon's unit was restarted for this fault already, and that did not help.
@@ -91,6 +93,7 @@ pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<
         mountpoint: spec.mountpoint.clone(),
         stage: stage_path(stage_root, id),
         old: patient.old,
+        server: patient.server.clone(),
         undo: undo(&actions),
         actions,
         // The two looks of the plan come on top of its helper, with the probe deadline each.
@@ -115,6 +118,7 @@ pub fn settling(id: PlanId, place: Place, actions: Vec<Action>) -> Plan {
         mountpoint: place.mountpoint,
         stage: place.stage,
         old: place.old,
+        server: None,
         actions,
         undo: Vec::new(),
         timeout: Duration::from_secs(60),
@@ -185,7 +189,7 @@ fn in_place(patient: &Patient<'_>, repair: Action) -> Vec<Action> {
 
 /// The repair at the place itself; who held the old one follows.
 fn shown_in_place(patient: &Patient<'_>, repair: Action) -> Vec<Action> {
-    let mut actions = vec![repair, Action::Verify { sentinel: patient.spec.sentinel.clone() }];
+    let mut actions = vec![repair, verified_in_place(patient)];
     if let Some(swap) = swap_consumers(patient) {
         actions.extend([swap, Action::Unstage]);
     }
@@ -221,7 +225,18 @@ fn undo(actions: &[Action]) -> Vec<Action> {
 fn followed(patient: &Patient<'_>) -> Option<Vec<Action>> {
     let swap = swap_consumers(patient).filter(|_| patient.old.is_some())?;
     // What is there now is what they are to show.
-    Some(vec![Action::Verify { sentinel: patient.spec.sentinel.clone() }, swap, Action::Unstage])
+    Some(vec![verified_in_place(patient), swap, Action::Unstage])
+}
+
+/// Somebody else has mounted what is there: whether it is the volume is asked before anybody is moved to it.
+fn verified_in_place(patient: &Patient<'_>) -> Action {
+    let spec = patient.spec;
+    Action::Verify {
+        sentinel: spec.sentinel.clone(),
+        identity: patient.identity.clone(),
+        source: wanted_source(spec).map(<[u8]>::to_vec),
+        fstype: spec.fstype.clone(),
+    }
 }
 
 /// The consumers' part of a plan, where it has one.
@@ -249,7 +264,12 @@ fn staged(patient: &Patient<'_>) -> Vec<Action> {
     // Before the swap: the old mount still stands in the table, so it is certain whose connection is ended.
     actions.extend(patient.abort(true));
     actions.push(Action::Swap { readonly: spec.wants_readonly() });
-    actions.push(Action::Verify { sentinel: spec.sentinel.clone() });
+    actions.push(Action::Verify {
+        sentinel: spec.sentinel.clone(),
+        identity: Identity::default(),
+        source: None,
+        fstype: None,
+    });
     actions.extend(swap_consumers(patient));
     actions.push(Action::Unstage);
     actions
