@@ -19,6 +19,7 @@ use tokio::time::timeout;
 pub(crate) mod answer;
 mod exec;
 mod launch;
+mod places;
 mod post;
 mod reach;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use agent_core::remediation::asking::NoAnswer;
 use agent_core::volume::HookAddress;
@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
+use super::places::Place;
 use super::{ANSWER_LIMIT, Failure};
 
 const HTTP_PORT: u16 = 80;
@@ -48,7 +49,7 @@ pub(super) async fn ask(
 /// Connects on a thread of its own: the kernel looks up the socket's path within the call, which hangs where the path
 /// does. Such a thread stays until the kernel lets it go, whoever has given up meanwhile.
 async fn connect(socket: &str, connecting: &Arc<AtomicUsize>) -> io::Result<UnixStream> {
-    let place = Place::take(connecting).ok_or_else(too_many)?;
+    let place = Place::take(connecting, CONNECTING_MAX).ok_or_else(too_many)?;
     let (socket, runtime) = (socket.to_owned(), Handle::current());
     let connect = move || {
         let _place = place;
@@ -62,7 +63,7 @@ async fn look_up(host: &str, port: u16, connecting: &Arc<AtomicUsize>) -> io::Re
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let place = Place::take(connecting).ok_or_else(too_many)?;
+    let place = Place::take(connecting, CONNECTING_MAX).ok_or_else(too_many)?;
     let host = host.to_owned();
     let look_up = move || {
         let _place = place;
@@ -73,23 +74,6 @@ async fn look_up(host: &str, port: u16, connecting: &Arc<AtomicUsize>) -> io::Re
 
 fn too_many() -> io::Error {
     io::Error::other(format!("{CONNECTING_MAX} attempts to find a hook do not end"))
-}
-
-/// One of the few threads that may look for hooks; given back when it is dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Self(Arc::clone(taken));
-        // Counted at once, so that it is given back in either case.
-        (taken.fetch_add(1, Ordering::Relaxed) < CONNECTING_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The brackets of an IPv6 address belong to the text, not to the address.
@@ -137,12 +121,14 @@ async fn exchange(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]
     fn no_more_hooks_are_looked_for_at_once_than_a_few() {
         let taken = Arc::default();
-        let places: Vec<_> = std::iter::from_fn(|| Place::take(&taken)).collect();
+        let places: Vec<_> = std::iter::from_fn(|| Place::take(&taken, CONNECTING_MAX)).collect();
         assert_eq!((places.len(), taken.load(Ordering::Relaxed)), (CONNECTING_MAX, CONNECTING_MAX));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let refused = runtime.block_on(connect("/nonexistent/ask.sock", &taken)).unwrap_err();

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::Settings;
+use super::places::Place;
 use crate::exit_code::ExitCode;
 use crate::sys::{clock, descriptors, environment, mount, network, parent_death};
 
@@ -49,30 +50,13 @@ pub(super) enum ReachError {
     TooMany,
 }
 
-/// One of the few children that there may be; given back when it is dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Self(Arc::clone(taken));
-        // Counted at once, so that it is given back in either case.
-        (taken.fetch_add(1, Ordering::Relaxed) < TRYING_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Has a child try the server. `trying` counts the children; one that cannot be killed counts for as long as it lives.
 pub(super) async fn ask(
     settings: &Settings,
     order: &ReachOrder,
     trying: &Arc<AtomicUsize>,
 ) -> Result<Reach, ReachError> {
-    let place = Place::take(trying).ok_or(ReachError::TooMany)?;
+    let place = Place::take(trying, TRYING_MAX).ok_or(ReachError::TooMany)?;
     let mut command = Command::new(&settings.exe);
     environment::clear(command.as_std_mut());
     command.arg("reach").args(["--parent", &std::process::id().to_string()]);
@@ -249,6 +233,9 @@ fn connect(address: SocketAddr, limit: Duration) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::atomic::Ordering;
+
+    use agent_core::remediation::service::Service;
 
     use super::*;
 
@@ -276,6 +263,30 @@ mod tests {
         assert_eq!(target.hear(&heard, clock::now()), Err("no".to_owned()));
         drop(heard);
         refusing.join().unwrap();
+    }
+
+    #[test]
+    fn children_that_do_not_end_are_bounded() {
+        let settings =
+            Settings { exe: "/bin/true".into(), launcher: Vec::new(), namespace: None, network: None };
+        let service = Service { hosts: vec!["a".to_owned()], port: 1 };
+        let order = ReachOrder { service, deadline: Duration::from_secs(20) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let trying = Arc::default();
+        let taken: Vec<_> = std::iter::from_fn(|| Place::take(&trying, TRYING_MAX)).collect();
+        assert_eq!(taken.len(), TRYING_MAX);
+        let refused = runtime.block_on(ask(&settings, &order, &trying));
+        assert!(matches!(refused, Err(ReachError::TooMany)), "{refused:?}");
+        drop(taken);
+        // It ends without a word, and its place is free again.
+        let said = runtime.block_on(ask(&settings, &order, &trying));
+        assert!(matches!(said, Err(ReachError::NoAnswer | ReachError::Child(_))), "{said:?}");
+        let is_free = async {
+            while trying.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        assert!(runtime.block_on(async { timeout(Duration::from_secs(60), is_free).await }).is_ok());
     }
 
     #[test]
