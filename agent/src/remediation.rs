@@ -15,9 +15,9 @@ use agent_core::errno::Errno;
 use agent_core::id::{MountId, PlanId};
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
+use agent_core::remediation::plan::server_name;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::time::Monotonic;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 mod abort;
@@ -52,12 +52,12 @@ pub use control::{Control, Stop};
 use crate::sys::clock;
 use absences::Absences;
 use child::{ChildError, Ending, Launcher};
-use servers::Servers;
+use servers::{Permit, Servers};
 use wire::{Known, Request, Step, WireAction};
 
 /// The time an undo step gets at least: the plan's own may be used up.
 const UNDO_LIMIT: Duration = Duration::from_secs(10);
-/// How long the last helper of a volume may take to be gone: it has ended, or was killed.
+/// How long the last helper of a volume, or of a server, may take to be gone: it has ended, or was killed.
 const LINGER: Duration = Duration::from_secs(2);
 /// Looking through all mount tables of a node, which reads procfs alone.
 const FIND_LIMIT: Duration = Duration::from_secs(10);
@@ -218,33 +218,37 @@ impl Executor {
     }
 
     /// Leave to run a helper for the volume, and for the server that the action names.
-    async fn permits(
-        &self,
-        plan: &Plan,
-        action: &Action,
-        wait: Duration,
-    ) -> Result<Vec<OwnedSemaphorePermit>, Step> {
+    async fn permits(&self, plan: &Plan, action: &Action, wait: Duration) -> Result<Vec<Permit>, Step> {
         if !runs_helper(action) {
             return Ok(Vec::new());
         }
-        let volume = self.servers.of_volume(&plan.volume).acquire_owned();
-        let Ok(volume) = timeout(wait.min(LINGER), volume).await else {
-            let text = "an earlier helper for this volume was killed and has not ended; no other is started";
-            return Err(Step::new(Outcome::Refused(Refusal::HelperStuck), text));
+        let stuck = |whose: &str| {
+            let text = format!(
+                "an earlier helper for this {whose} was killed and has not ended; no other is started"
+            );
+            Step::new(Outcome::Refused(Refusal::HelperStuck), text)
         };
-        let server = match action {
-            Action::Stage { source, .. } => self.servers.of(source),
+        let volume = self.servers.of_volume(&plan.volume).take();
+        let Ok(volume) = timeout(wait.min(LINGER), volume).await else { return Err(stuck("volume")) };
+        let named = match action {
+            Action::Stage { source, .. } => server_name(source),
             _ => None,
         };
-        let Some(server) = server else { return Ok(volume.into_iter().collect()) };
-        match timeout(wait, server.acquire_owned()).await {
-            // No semaphore is ever closed, so that the error inside cannot happen.
-            Ok(server) => Ok(volume.into_iter().chain(server).collect()),
-            Err(_) => Err(Step::new(
-                Outcome::TimedOut,
-                "no time left, or another helper for this server never ended",
-            )),
+        let Some(server) = named.or(plan.server.as_deref()) else { return Ok(volume.into_iter().collect()) };
+        let place = self.servers.of(server);
+        let mut left = wait;
+        let taken = place.clone().take();
+        tokio::pin!(taken);
+        // One that works will end; one that was killed may never do.
+        while !left.is_zero() {
+            let slice = left.min(LINGER);
+            match timeout(slice, &mut taken).await {
+                Ok(server) => return Ok(volume.into_iter().chain(server).collect()),
+                Err(_) if place.is_stuck() => return Err(stuck("server")),
+                Err(_) => left = left.saturating_sub(slice),
+            }
         }
+        Err(Step::new(Outcome::TimedOut, "no time left: another helper for this server is at work"))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::remediation::consumers::Holding;
 use crate::time::Monotonic;
 use crate::topology::{Mount, Options};
 use crate::verdict::{HealthState, Reason};
+use crate::volume::Identity;
 
 /// What is remembered of one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,8 +27,8 @@ pub struct Memory {
     pub named: bool,
     /// What is mounted there, or was when it was seen last. `None` for a volume that was seen to be unmounted.
     pub known: Option<Arc<Known>>,
-    /// The fsid that was learnt of it.
-    pub fsid: Option<LearntFsid>,
+    /// What was learnt of it.
+    pub learnt: Option<Learnt>,
     /// What was wrong, if anything was.
     pub trouble: Option<Trouble>,
     /// When it fell, within the flap window.
@@ -52,11 +53,11 @@ pub struct Memory {
     pub left: Vec<LeftMemory>,
 }
 
-/// An fsid that a look has found. It says nothing about what comes from elsewhere.
+/// What a look has found that tells a file system from others. It says nothing about what comes from elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LearntFsid {
-    /// As 16 hexadecimal digits.
-    pub fsid: String,
+pub struct Learnt {
+    /// At least one of the two.
+    pub identity: Identity,
     /// What was mounted then: as the configuration named it, else as the table did.
     pub source: Vec<u8>,
 }

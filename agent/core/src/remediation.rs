@@ -16,6 +16,7 @@ pub mod asking;
 pub mod budget;
 pub mod consumers;
 pub mod healers;
+pub mod kubelet;
 pub mod ladder;
 pub mod plan;
 pub mod service;
@@ -39,6 +40,8 @@ pub struct Plan {
     pub old: Option<SuperblockId>,
     /// What tells mounts of it from those of another one that has its number by now.
     pub marks: Option<Marks>,
+    /// The server that it concerns, where its source names one: at most one helper at a time works with it.
+    pub server: Option<Vec<u8>>,
     /// What to do, in order. The first failure ends the plan.
     pub actions: Vec<Action>,
     /// What to do after a failure, in order, whatever was reached. Each is safe to do twice.
@@ -195,10 +198,17 @@ pub enum Action {
         /// Only if this process is (or was) its main process; `None`: the operator named the unit.
         daemon: Option<u32>,
     },
-    /// The mount point shows a superblock that is not `old`, it answers, and the stack is one deep.
+    /// The mount point shows a superblock that is not `old`, it answers, and the stack is one deep. What was not
+    /// staged and looked at there must be the same volume as well.
     Verify {
         /// What it must contain, when known.
         sentinel: Option<Sentinel>,
+        /// What it must be, when known and not looked at yet.
+        identity: Identity,
+        /// The source that it must show, likewise.
+        source: Option<Vec<u8>>,
+        /// The type that it must have, likewise.
+        fstype: Option<String>,
     },
     /// Detach the top mount, if it still shows `old` and another mount lies beneath it. Finishes a swap that was cut off.
     DetachTop,

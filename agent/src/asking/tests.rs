@@ -22,6 +22,7 @@ fn question(how: HookWay, limit: Duration) -> Question {
         plan: Plan {
             id: PlanId(1),
             volume: VolumeId::new("v"),
+            server: None,
             reason: None,
             mountpoint: place.clone(),
             stage: place,

@@ -147,6 +147,7 @@ pub(crate) fn mount_plan(volume: &str) -> Plan {
     Plan {
         id: PlanId(7),
         volume: VolumeId::new(volume),
+        server: None,
         reason: Some(Reason::Stale),
         mountpoint,
         stage,
@@ -156,7 +157,12 @@ pub(crate) fn mount_plan(volume: &str) -> Plan {
             stage_action,
             Action::CheckStaged { sentinel: None, identity: Identity::default(), source: None, fstype: None },
             Action::Swap { readonly: false },
-            Action::Verify { sentinel: None },
+            Action::Verify {
+                sentinel: None,
+                identity: agent_core::volume::Identity::default(),
+                source: None,
+                fstype: None,
+            },
             Action::Unstage,
         ],
         undo: vec![Action::Unstage],

@@ -312,6 +312,7 @@ mod tests {
         let plan = Plan {
             id: agent_core::id::PlanId(1),
             volume: agent_core::id::VolumeId::new("a"),
+            server: None,
             reason: None,
             mountpoint: "/mnt/a".into(),
             stage: "/run/mountie/stage/1".into(),

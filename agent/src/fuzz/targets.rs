@@ -352,7 +352,7 @@ fn volume_file(input: &[u8]) {
             trouble.message = secret::hide(&trouble.message);
         }
         memory.known = memory.known.map(|known| Arc::new(kept_of(&known)));
-        if let Some(learnt) = &mut memory.fsid {
+        if let Some(learnt) = &mut memory.learnt {
             learnt.source = kept_source(&learnt.source);
         }
         for asked in memory.asked.iter_mut().chain(&mut memory.asked_of_consumers) {

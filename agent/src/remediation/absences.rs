@@ -46,6 +46,7 @@ mod tests {
             reason: None,
             mountpoint: "/mnt/models".into(),
             stage: "/run/mountie/stage/7".into(),
+            server: None,
             marks: Default::default(),
             old,
             actions: Vec::new(),

@@ -131,9 +131,9 @@ fn carry_out(scene: &Scene, action: WireAction, variables: Option<EnvironmentFil
         WireAction::RunInPlace { argv, environment_file: _ } => in_place::run(scene, &argv, variables),
         WireAction::AbortConnection { daemon, is_proven } => abort::abort(scene, daemon, is_proven),
         WireAction::RestartUnit { unit, daemon } => restart::restart(scene, &unit, daemon),
-        WireAction::Verify { sentinel } => {
-            let sentinel = sentinel.map(Sentinel::from);
-            verify::verify(scene, sentinel.as_ref())
+        WireAction::Verify { sentinel, uuid, fsid, source, fstype } => {
+            let (sentinel, identity) = (sentinel.map(Sentinel::from), Identity { uuid, fsid });
+            verify::verify(scene, &check::Wanted { sentinel, identity, source, fstype })
         }
         WireAction::DetachTop => unmount::detach_top(scene),
         WireAction::Unstage => unmount::unstage(scene),

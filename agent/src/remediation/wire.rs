@@ -99,6 +99,10 @@ pub(super) enum WireAction {
     },
     Verify {
         sentinel: Option<WireSentinel>,
+        uuid: Option<String>,
+        fsid: Option<String>,
+        source: Option<Vec<u8>>,
+        fstype: Option<String>,
     },
     DetachTop,
     Unstage,
@@ -332,9 +336,13 @@ impl From<&Action> for WireAction {
                 Self::AbortConnection { daemon: *daemon, is_proven: *is_proven }
             }
             Action::RestartUnit { unit, daemon } => Self::RestartUnit { unit: unit.clone(), daemon: *daemon },
-            Action::Verify { sentinel } => {
-                Self::Verify { sentinel: sentinel.as_ref().map(WireSentinel::from) }
-            }
+            Action::Verify { sentinel, identity: Identity { uuid, fsid }, source, fstype } => Self::Verify {
+                sentinel: sentinel.as_ref().map(WireSentinel::from),
+                uuid: uuid.clone(),
+                fsid: fsid.clone(),
+                source: source.clone(),
+                fstype: fstype.clone(),
+            },
             Action::DetachTop => Self::DetachTop,
             Action::Unstage => Self::Unstage,
             Action::CoverConsumers { holding, reach } => {

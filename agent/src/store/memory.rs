@@ -276,7 +276,7 @@ impl File {
             volume: VolumeId::new(self.volume),
             mountpoint: self.mountpoint.into(),
             named: self.owner.is_some_and(|owner| owner.is_configuration()),
-            fsid: self.identity.into_learnt(known.as_ref()),
+            learnt: self.identity.into_learnt(known.as_ref()),
             known: known.map(Arc::new),
             trouble: self.trouble.and_then(|trouble| trouble.into_trouble(clocks, same)),
             falls: all(self.falls),

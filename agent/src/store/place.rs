@@ -3,10 +3,11 @@
 //! Never a secret: what looks like one is hidden, and such a file is good enough to know what is missing, not to mount
 //! it again.
 
-use agent_core::memory::{Known, LearntFsid, Memory};
+use agent_core::memory::{Known, Learnt, Memory};
 use agent_core::path::{BytePath, escape};
 use agent_core::secret::hide;
 use agent_core::topology::Options;
+use agent_core::volume::Identity;
 use serde::{Deserialize, Serialize};
 
 use super::record::Bytes;
@@ -55,6 +56,8 @@ pub(super) struct FileMounted {
 pub(super) struct FileIdentity {
     #[serde(default)]
     fsid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
     /// Of what it was learnt. Older agents did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<Bytes>,
@@ -75,18 +78,20 @@ impl FileOwner {
 
 impl FileIdentity {
     pub(super) fn of(memory: &Memory) -> Self {
-        let learnt = memory.fsid.as_ref();
+        let learnt = memory.learnt.as_ref();
         Self {
-            fsid: learnt.map(|learnt| learnt.fsid.clone()),
+            fsid: learnt.and_then(|learnt| learnt.identity.fsid.clone()),
+            uuid: learnt.and_then(|learnt| learnt.identity.uuid.clone()),
             source: learnt.map(|learnt| without_secret(&learnt.source)),
         }
     }
 
     /// Where it does not say of what, it was learnt of what was mounted then.
-    pub(super) fn into_learnt(self, known: Option<&Known>) -> Option<LearntFsid> {
+    pub(super) fn into_learnt(self, known: Option<&Known>) -> Option<Learnt> {
         let said = self.source.map(|source| BytePath::from(source).as_bytes().to_vec());
         let source = said.or_else(|| known.map(|known| known.source.clone()))?;
-        Some(LearntFsid { fsid: self.fsid?, source })
+        let identity = Identity { uuid: self.uuid, fsid: self.fsid };
+        (identity != Identity::default()).then_some(Learnt { identity, source })
     }
 }
 

@@ -115,6 +115,7 @@ fn plan(id: u64) -> Plan {
     Plan {
         id: PlanId(id),
         volume: VolumeId::new("models"),
+        server: None,
         reason: None,
         mountpoint: "/mnt/models".into(),
         stage: "/run/mountie/stage/1".into(),
@@ -133,7 +134,7 @@ fn memory(volume: usize, value: u32) -> Memory {
         mountpoint: "/mnt/models".into(),
         named: true,
         known: None,
-        fsid: None,
+        learnt: None,
         trouble: None,
         falls: Vec::new(),
         attempts: Vec::new(),

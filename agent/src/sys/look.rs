@@ -2,15 +2,17 @@
 //!
 //! May block on a sick file system: only for disposable child processes.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use agent_core::id::MountId;
 use agent_core::path::BytePath;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fstatvfs, open, readlinkat, statx,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fstatvfs, open, openat,
+    readlinkat, statx,
 };
 use rustix::io::{Errno, Result};
 
+use super::fs_uuid;
 use super::mount_table::Proc;
 
 /// A descriptor that refers to the path and pins its mount, without opening anything.
@@ -88,6 +90,12 @@ pub fn ask(place: &OwnedFd) -> Result<()> {
 pub fn fsid(place: &OwnedFd) -> Result<[String; 2]> {
     let fsid = fstatvfs(place)?.f_fsid;
     Ok([format!("{fsid:016x}"), format!("{:016x}", fsid.rotate_left(32))])
+}
+
+/// The UUID of the file system, where the kernel tells it.
+pub fn uuid(root: &OwnedFd) -> Result<String> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    fs_uuid::uuid(openat(root, ".", flags, Mode::empty())?.as_fd())
 }
 
 /// The directory that a mount is about to cover, opened while it can still be reached.

@@ -193,7 +193,24 @@ fn no_helper_is_started_beside_one_that_hangs() {
     let report = lab.execute(plan.clone());
     assert_eq!(report.outcome, Outcome::Refused(Refusal::HelperStuck), "{report:#?}");
     assert_eq!(std::fs::read_to_string(&started).unwrap(), "x\n", "it was started again");
-    // A volume of another name is not held up.
+    // A volume of another name is not held up, unless it is of the same server: nothing ended there yet.
+    let of_server = |name, action| Plan {
+        volume: VolumeId::new(name),
+        server: Some(b"filer".to_vec()),
+        actions: vec![action],
+        ..plan.clone()
+    };
+    let hung = of_server("one", plan.actions[0].clone());
+    assert_eq!(lab.execute(hung).outcome, Outcome::TimedOut);
+    for action in [
+        stage_by_command(&["mount", "-t", "tmpfs", "x", "{target}"]),
+        Action::RunInPlace { argv: vec!["/bin/true".to_owned()], environment_file: None },
+        Action::RestartUnit { unit: "x.service".to_owned(), daemon: None },
+    ] {
+        let beside = lab.execute(of_server("two", action));
+        assert_eq!(beside.outcome, Outcome::Refused(Refusal::HelperStuck), "{beside:#?}");
+        assert!(beside.took < plan.timeout / 2, "{beside:#?}");
+    }
     plan.helper_timeout = plan.timeout;
     plan.actions = vec![stage_by_command(&["mount", "-t", "tmpfs", "x", "{target}"]), Action::Unstage];
     let other = Plan { volume: VolumeId::new("another"), ..plan.clone() };

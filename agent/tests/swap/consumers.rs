@@ -17,7 +17,7 @@ use super::container::{Container, Hammer};
 use super::fuse::{assert_is_dead, sentinel};
 use super::lab::{
     Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
-    start_bindfs, swap_after, table, text, unmount, wait_for,
+    start_bindfs, swap_after, table, text, unmount, verify, wait_for,
 };
 use super::patience::patiently;
 
@@ -115,17 +115,25 @@ fn device_with_container(lab: &Lab, device: &Device) -> Container {
 }
 
 fn break_it(lab: &Lab, device: &Device) {
-    device.break_file_system();
+    device.break_file_system(&lab.mountpoint);
     wait_for("writes are refused", || std::fs::write(lab.mountpoint.join("probe"), "x").is_err());
 }
 
 fn a_container_follows_a_device() {
     let _alone = Alone::begin();
-    let lab = Lab::new("container-ext4");
-    let device = Device::new(&lab, "image");
+    follows_a_device("container-ext4", "ext4");
+    follows_a_device("container-xfs", "xfs");
+    follows_a_device("container-btrfs", "btrfs");
+}
+
+fn follows_a_device(name: &'static str, fstype: &'static str) {
+    let lab = Lab::new(name);
+    let device = Device::of(&lab, "image", fstype);
     let container = device_with_container(&lab, &device);
     let before = container.stacks(&lab);
-    break_it(&lab, &device);
+    if fstype != "btrfs" {
+        break_it(&lab, &device);
+    }
     let report = lab.execute(device_plan(&lab, &device));
     assert_good(&report);
     container.assert_follows(&lab, &before);
@@ -352,7 +360,7 @@ fn guards_of_a_plan_that_was_cut_off_are_replaced() {
     run(&["mount", &device.path, text(&lab.mountpoint)]);
     assert_eq!(lab.top().unwrap().superblock, old);
     let follow = Action::SwapConsumers { holding: None, ids: None, reach: Reach::Unowned };
-    let mut plan = lab.plan(vec![Action::Verify { sentinel: None }, follow, Action::Unstage]);
+    let mut plan = lab.plan(vec![verify(None), follow, Action::Unstage]);
     (plan.old, plan.marks, plan.undo) = (None, None, vec![Action::Unstage]);
     let report = lab.execute(plan);
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
@@ -406,7 +414,7 @@ fn many_namespaces_are_looked_through() {
         namespaces.resize_with(count, || Namespace::new("private"));
         let look = Action::SwapConsumers { holding: Some(holding(&lab)), ids: None, reach: Reach::Unowned };
         // It shows the old one still, so that the plan ends before it does anything.
-        let mut plan = lab.plan(vec![Action::Verify { sentinel: None }, look]);
+        let mut plan = lab.plan(vec![verify(None), look]);
         plan.undo.clear();
         let with = lab.execute(plan.clone());
         plan.actions.pop();

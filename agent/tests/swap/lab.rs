@@ -114,6 +114,7 @@ impl Lab {
             marks: old.and_then(|old| Marks::of(&table_by_id(), &bytes(&self.mountpoint), old)),
             id: PlanId(1),
             volume: VolumeId::new(self.name),
+            server: None,
             reason: Some(Reason::Disconnected),
             mountpoint: bytes(&self.mountpoint),
             stage: BytePath::from(format!("/mnt/run/stage/{}", self.name).as_str()),
@@ -280,9 +281,14 @@ pub(crate) fn swap_after(stage: Action, readonly: bool, sentinel: Option<Sentine
             fstype: None,
         },
         Action::Swap { readonly },
-        Action::Verify { sentinel },
+        verify(sentinel),
         Action::Unstage,
     ]
+}
+
+/// A last look that knows no more of the volume than its sentinel.
+pub(crate) fn verify(sentinel: Option<Sentinel>) -> Action {
+    Action::Verify { sentinel, identity: Identity::default(), source: None, fstype: None }
 }
 
 pub(crate) fn stage_by_mount(source: &str, fstype: &str, options: &[&str]) -> Action {

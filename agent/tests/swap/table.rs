@@ -6,7 +6,9 @@ use agent_core::remediation::{Action, Outcome, Refusal};
 use agent_core::topology::{Mount, MountTable};
 
 use super::Test;
-use super::lab::{Lab, bytes, run, stage_by_mount, stage_tmpfs, swap_after, table_by_id, text, unmount};
+use super::lab::{
+    Lab, bytes, run, stage_by_mount, stage_tmpfs, swap_after, table_by_id, text, unmount, verify,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_missing_volume_is_mounted_and_covered_data_reported", a_missing_volume_is_mounted),
@@ -221,10 +223,7 @@ fn the_gap_of_a_repair_in_place_is_measured() {
     let script = "umount $0 && sleep 0.3 && mount -t tmpfs new $0";
     let argv = ["sh", "-c", script, "{mountpoint}"].map(str::to_owned).to_vec();
     let report =
-        lab.execute(lab.plan(vec![
-            Action::RunInPlace { argv, environment_file: None },
-            Action::Verify { sentinel: None },
-        ]));
+        lab.execute(lab.plan(vec![Action::RunInPlace { argv, environment_file: None }, verify(None)]));
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     let gap = report.gap.unwrap();
     println!("gap {gap:?}");

@@ -20,8 +20,11 @@ use crate::topology::Mount;
 use crate::verdict::Reason;
 use crate::volume::Reach;
 
-/// So many replaced superblocks are remembered of a volume. With more the oldest is forgotten.
+/// So many replaced superblocks are remembered of a volume. With more the oldest that no mount shows is forgotten: only
+/// files are open on it.
 const FORMER: usize = 4;
+/// … and so many in all. With more the oldest is forgotten; what is left keeps the volume from being healthy.
+const FORMER_MOUNTED: usize = 64;
 /// The most mounts and processes that are shown of a volume.
 const SHOWN: usize = 16;
 /// The most that a sentence names.
@@ -123,8 +126,11 @@ impl Volume {
         let is_same = |former: &Former| former.is(dead.superblock, dead.holding.is_some());
         self.held.former.retain(|former| !is_same(former));
         self.held.former.push(Former { dead, since: now, found: None });
-        if self.held.former.len() > FORMER {
-            self.held.former.remove(0);
+        let is_idle = |former: &Former| former.found.as_ref().is_some_and(|found| found.mounts == 0);
+        let idle = self.held.former.iter().position(is_idle).filter(|_| self.held.former.len() > FORMER);
+        let oldest = (self.held.former.len() > FORMER_MOUNTED).then_some(0);
+        if let Some(index) = idle.or(oldest) {
+            self.held.former.remove(index);
         }
     }
 

@@ -54,7 +54,8 @@ impl Engine {
         let is_refusal = !matches!(errors.op, Op::Filesystem | Op::Writeback);
         let shown = self.volumes.get(id).and_then(|volume| volume.shown.as_ref());
         let mounts = self.table.iter().flat_map(|table| table.showing(errors.superblock));
-        let mut of_root = mounts.filter(|mount| shown.is_none_or(|shown| shown.root == mount.root));
+        let mut of_root =
+            mounts.filter(|mount| shown.is_none_or(|shown| shown.directory() == mount.directory()));
         is_refusal && of_root.any(|mount| mount.options.has("ro") && !mount.super_options.has("ro"))
     }
 

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Output};
 use crate::health::loss::Loss;
 use crate::health::rules::Test;
 use crate::id::{MountId, SuperblockId, VolumeId};
-use crate::memory::{HookMemory, Known, LearntFsid, LeftMemory, Memory, MountMemory, Trouble};
+use crate::memory::{HookMemory, Known, Learnt, LeftMemory, Memory, MountMemory, Trouble};
 use crate::policy::{Policy, Thresholds};
 use crate::time::Monotonic;
 use crate::topology::walk::Walks;
@@ -39,7 +39,7 @@ pub(super) struct Mark {
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
     asked: [Option<HookMemory>; 2],
     was_readable: bool,
-    place: (Option<Arc<Known>>, Option<LearntFsid>),
+    place: (Option<Arc<Known>>, Option<Learnt>),
     mount: Option<MountMark>,
     left: Vec<LeftMemory>,
 }
@@ -93,7 +93,7 @@ impl Volume {
             budget: (failed, ended, self.budget.not_before()),
             asked: self.hook_memories(),
             was_readable: self.evidence.was_readable,
-            place: (self.known.clone(), self.fsid.clone()),
+            place: (self.known.clone(), self.learnt.clone()),
             mount: self.mount_memory().as_ref().map(MountMark::of),
             left: self.left_behind(),
         }
@@ -143,7 +143,7 @@ impl Volume {
             mountpoint: self.mountpoint.clone(),
             named: self.spec.is_some(),
             known: self.known.clone(),
-            fsid: self.fsid.clone(),
+            learnt: self.learnt.clone(),
             trouble,
             falls: self.falls.clone(),
             attempts: self.budget.attempts().to_vec(),
@@ -170,8 +170,8 @@ impl Volume {
         self.evidence.was_readable = memory.was_readable;
         self.recalled_mount = memory.mount;
         self.known = memory.known;
-        self.is_fsid_recalled = memory.fsid.is_some();
-        self.fsid = memory.fsid;
+        self.is_learnt_recalled = memory.learnt.is_some();
+        self.learnt = memory.learnt;
         self.recall_left(memory.left, now);
         match memory.trouble {
             Some(trouble) => {

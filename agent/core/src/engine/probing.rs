@@ -14,7 +14,9 @@ use crate::engine::{Engine, Input, Note, Output, ProbeOrder};
 use crate::health::evidence::{Look, Told};
 use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
 use crate::observation::{ProbeReport, ProbeResult, Source};
+use crate::policy::Thresholds;
 use crate::time::Monotonic;
+use crate::volume::Identity;
 
 /// One probe that is out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -175,8 +177,8 @@ impl Volume {
         })
     }
 
-    fn take_report(&mut self, report: &ProbeReport, slow_percent: u32, now: Monotonic) {
-        let slow_after = self.watch.deadline.saturating_mul(slow_percent) / 100;
+    fn take_report(&mut self, report: &ProbeReport, thresholds: &Thresholds, now: Monotonic) {
+        let slow_after = self.watch.deadline.saturating_mul(thresholds.slow_percent) / 100;
         // The first good look after a fall ends an incident in which the hints were right.
         let had_hints = !self.evidence.kernel.is_empty() && !self.condition.state.is_sick();
         let told = self.evidence.look(report, slow_after, now);
@@ -187,7 +189,7 @@ impl Volume {
         }
         if let ProbeResult::Ok(ok) = &report.result {
             self.root_inode = Some(ok.root_inode);
-            self.learn_fsid(ok.fsid.as_deref());
+            self.learn(Identity { uuid: ok.uuid.clone(), fsid: ok.fsid.clone() }, thresholds, now);
         }
         match told {
             Told::Good if had_hints && self.evidence.kernel.is_empty() => self.probes.hints_answered(),
@@ -263,7 +265,6 @@ impl Engine {
             }
         };
         self.touch_behind(&out);
-        let slow_percent = self.policy.thresholds.slow_percent;
         match self.volumes.get_mut(&out.volume) {
             Some(volume)
                 if volume.generation == out.generation && volume.probes.outstanding == Some(report.id) =>
@@ -271,7 +272,7 @@ impl Engine {
                 let mut report = report.clone();
                 report.started = report.started.min(now);
                 let root_inode = volume.root_inode;
-                volume.take_report(&report, slow_percent, now);
+                volume.take_report(&report, &self.policy.thresholds, now);
                 if timed_out {
                     volume.probes.stuck_since = Some(report.started);
                 } else {

@@ -42,7 +42,7 @@ pub(super) const OWN_CHANGE: Duration = Duration::from_secs(2);
 const CAUSE: Duration = Duration::from_secs(30);
 
 /// File systems whose fsid is made from their UUID; elsewhere it is made from the device number, which another mount
-/// may not have.
+/// may not have. There the UUID itself tells them.
 ///
 /// kernel: `ext4_statfs`, fs/ext4/super.c; `btrfs_statfs`, fs/btrfs/super.c; since 5.x unchanged.
 const FSID_OUTLIVES_MOUNT: [&str; 4] = ["ext2", "ext3", "ext4", "btrfs"];
@@ -162,11 +162,16 @@ impl Volume {
     }
 
     /// What stands behind it: what is really mounted there; where nothing is, or something else, what the specification
-    /// wants.
+    /// wants, or else what was there when it was seen last.
     pub(super) fn class(&self) -> FsClass {
         let is_its_own = self.shown.is_some() && self.presence != Some(Presence::WrongMount);
         match &self.spec {
-            Some(spec) if !is_its_own => class_of(spec, None, None),
+            Some(spec) if !is_its_own => {
+                let known = self.known.as_deref();
+                let (fstype, source) =
+                    (known.map(|known| known.fstype.as_str()), known.map(|known| &*known.source));
+                class_of(spec, fstype, source)
+            }
             Some(_) | None => self.evidence.class,
         }
     }
@@ -239,6 +244,7 @@ impl Volume {
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),
+            server: self.server(),
             daemon: shown.and_then(|shown| below.daemon(shown.superblock)),
             unit_was_tried: self.unit_was_tried,
         };
@@ -251,11 +257,16 @@ impl Volume {
         let shown = self.own_mount().map(|shown| shown.fstype.as_str());
         // What is not there was seen before, perhaps in an earlier run.
         let fstype = shown.or(self.known.as_deref().map(|known| known.fstype.as_str()));
-        let outlives_mount = fstype.is_some_and(|fstype| FSID_OUTLIVES_MOUNT.contains(&fstype));
-        if spec.identity == Identity::default() && outlives_mount {
-            return Identity { uuid: None, fsid: self.learnt_fsid().map(String::from) };
+        if spec.identity != Identity::default() {
+            return spec.identity.clone();
         }
-        spec.identity.clone()
+        let Some((learnt, fstype)) = self.learnt().zip(fstype) else { return Identity::default() };
+        match &learnt.fsid {
+            Some(fsid) if FSID_OUTLIVES_MOUNT.contains(&fstype) => {
+                Identity { uuid: None, fsid: Some(fsid.clone()) }
+            }
+            Some(_) | None => Identity { uuid: learnt.uuid.clone(), fsid: None },
+        }
     }
 
     fn end_plan(&mut self, report: &PlanReport, running: &Running, now: Monotonic) -> Option<Event> {
@@ -478,7 +489,9 @@ impl Engine {
 impl Volume {
     fn server(&self) -> Option<Vec<u8>> {
         let source = self.spec.as_ref().and_then(|spec| spec.source.as_deref());
-        let source = source.or(self.own_mount().map(|shown| shown.source.as_slice()))?;
+        let source = source.or(self.own_mount().map(|shown| shown.source.as_slice()));
+        // What mounts it by itself mounts what was there before.
+        let source = source.or(self.known.as_deref().map(|known| known.source.as_slice()))?;
         server_of(self.class(), source)
     }
 }

@@ -7,6 +7,7 @@ mod controls;
 mod errors;
 mod incidents;
 mod late;
+mod learnt;
 mod looks;
 mod losses;
 mod others;

@@ -18,19 +18,20 @@ use crate::health::Event;
 use crate::health::evidence::Evidence;
 use crate::health::rules::Judgement;
 use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
-use crate::memory::{Known, LearntFsid, MountMemory};
+use crate::memory::{Known, Learnt, MountMemory};
 use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
 use crate::path::BytePath;
+use crate::policy::Thresholds;
 use crate::remediation::Plan;
 use crate::remediation::asking::Asking;
 use crate::remediation::budget::Budget;
 use crate::remediation::consumers::Holding;
 use crate::status::HeldUp;
 use crate::time::Monotonic;
-use crate::topology::Mount;
 use crate::topology::automount::Automount;
-use crate::verdict::{Condition, HealthState};
-use crate::volume::{Mode, Sentinel, VolumeSpec, Watch};
+use crate::topology::{Mount, directory};
+use crate::verdict::{Condition, HealthState, Reason};
+use crate::volume::{Identity, Mode, Sentinel, VolumeSpec, Watch};
 
 /// An automount that nobody named and nobody uses is known so many times longer than a mount that is gone.
 const IDLE_KEPT: u32 = 60;
@@ -79,6 +80,11 @@ impl Shown {
         self.unique
     }
 
+    /// Which directory of its superblock it shows.
+    pub(super) fn directory(&self) -> &[u8] {
+        directory(&self.fstype, &self.root, &self.source)
+    }
+
     /// What other mounts of it look like.
     pub(super) fn holding(&self) -> Holding {
         Holding { root: self.root.clone(), fstype: self.fstype.clone(), source: self.source.clone() }
@@ -91,7 +97,7 @@ impl Shown {
     }
 }
 
-fn is_of_server(option: &[u8]) -> bool {
+pub(super) fn is_of_server(option: &[u8]) -> bool {
     option == b"rdma"
         || [b"addr=".as_slice(), b"port=", b"proto="].iter().any(|name| option.starts_with(name))
 }
@@ -119,9 +125,11 @@ pub(super) struct Volume {
     pub(super) automount: Option<Automount>,
     pub(super) root_inode: Option<u64>,
     /// What a look has found, and of what.
-    pub(super) fsid: Option<LearntFsid>,
+    pub(super) learnt: Option<Learnt>,
     /// It was learnt by an earlier run: the first look replaces it.
-    pub(super) is_fsid_recalled: bool,
+    pub(super) is_learnt_recalled: bool,
+    /// What is mounted there came while a plan of the agent's own was at work.
+    is_own_work: bool,
     /// What is mounted there, or was when it was seen last.
     pub(super) known: Option<Arc<Known>>,
     /// An earlier run had found it, and nothing is there now.
@@ -221,8 +229,9 @@ impl Volume {
             generation: Generation::default(),
             automount: None,
             root_inode: None,
-            fsid: None,
-            is_fsid_recalled: false,
+            learnt: None,
+            is_learnt_recalled: false,
+            is_own_work: false,
             known: None,
             is_absent: false,
             ordered: false,
@@ -328,9 +337,10 @@ impl Volume {
         self.know(mount);
         if let Some(shown) = self.shown.as_mut().filter(|shown| shown.is(mount)) {
             shown.unique = mount.unique.or(shown.unique);
-            // It can be renamed.
-            if shown.root != mount.root {
+            // It can be renamed, and NFS tells that by the source.
+            if shown.root != mount.root || shown.source != mount.source {
                 shown.root.clone_from(&mount.root);
+                shown.source.clone_from(&mount.source);
             }
             if was.0 != self.presence {
                 self.probes.want(now);
@@ -394,19 +404,33 @@ impl Volume {
         named.or_else(|| self.known.as_deref().map(|known| known.source.as_slice()))
     }
 
-    /// The fsid that was learnt of what belongs there now.
-    pub(super) fn learnt_fsid(&self) -> Option<&str> {
-        let learnt = self.fsid.as_ref()?;
-        (self.meant_source() == Some(learnt.source.as_slice())).then_some(learnt.fsid.as_str())
+    /// What was learnt of what belongs there now.
+    pub(super) fn learnt(&self) -> Option<&Identity> {
+        let learnt = self.learnt.as_ref()?;
+        (self.meant_source() == Some(learnt.source.as_slice())).then_some(&learnt.identity)
     }
 
-    /// Takes the fsid that a look has found, unless one is known that still counts. That of an earlier run is replaced.
-    pub(super) fn learn_fsid(&mut self, found: Option<&str>) {
-        if core::mem::take(&mut self.is_fsid_recalled) || self.learnt_fsid().is_none() {
-            let source = self.meant_source().map(<[u8]>::to_vec);
-            self.fsid =
-                found.zip(source).map(|(fsid, source)| LearntFsid { fsid: String::from(fsid), source });
+    /// Takes what a look has found, unless something is known that still counts. What an earlier run knew is replaced,
+    /// and so is what was there before somebody else put another file system in its place, once that is believed.
+    pub(super) fn learn(&mut self, found: Identity, thresholds: &Thresholds, now: Monotonic) {
+        let is_due = match self.learnt() {
+            None => true,
+            Some(known) => {
+                self.is_learnt_recalled || (known.differs(&found) && self.is_believed(thresholds, now))
+            }
+        };
+        if found == Identity::default() || !is_due {
+            return;
         }
+        self.is_learnt_recalled = false;
+        self.learnt = self.meant_source().map(|source| Learnt { identity: found, source: source.to_vec() });
+    }
+
+    /// Whether what somebody else has mounted there has been good for as long as the longest settle time.
+    fn is_believed(&self, thresholds: &Thresholds, now: Monotonic) -> bool {
+        let is_good = self.condition.state == HealthState::Healthy
+            || self.condition.reason == Some(Reason::ConsumerStale);
+        is_good && !self.is_own_work && now.since(self.settle_from) >= thresholds.probation_max
     }
 
     /// Another superblock is there, and the table says the same of it as of the old one.
@@ -422,6 +446,7 @@ impl Volume {
     ) -> Option<Transition> {
         let is_first = self.generation == Generation::default();
         self.generation = Generation(self.generation.0.saturating_add(1));
+        self.is_own_work = self.plan.is_some() || self.others.own_until.is_some_and(|until| until > now);
         // They wait on the old mount, or failed on it.
         self.blocked = Blocked::default();
         self.culprits.clear();

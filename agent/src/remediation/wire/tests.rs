@@ -12,6 +12,7 @@ fn plan(reason: Option<Reason>, old: Option<SuperblockId>) -> Plan {
     Plan {
         id: PlanId(7),
         volume: VolumeId::new("models"),
+        server: None,
         reason,
         mountpoint: BytePath::new(*b"/mnt/caf\xe9"),
         stage: "/run/mountie/stage/7".into(),
@@ -102,12 +103,17 @@ fn every_action_arrives_with_what_belongs_to_it() {
     assert!(matches!(abort, WireAction::AbortConnection { daemon: Some(7), is_proven: true }));
     let restart = arrived(Action::RestartUnit { unit: "a.service".to_owned(), daemon: None });
     assert!(matches!(restart, WireAction::RestartUnit { unit, daemon: None } if unit == "a.service"));
-    assert!(matches!(arrived(Action::Verify { sentinel: None }), WireAction::Verify { sentinel: None }));
-    let WireAction::Verify { sentinel: Some(found) } = arrived(Action::Verify { sentinel: Some(sentinel()) })
-    else {
-        panic!("no sentinel");
+    let verify = Action::Verify {
+        sentinel: Some(sentinel()),
+        identity: Identity { uuid: None, fsid: Some("f".to_owned()) },
+        source: None,
+        fstype: Some("t".to_owned()),
     };
-    assert_eq!(Sentinel::from(found), sentinel());
+    let WireAction::Verify { sentinel: found, uuid, fsid, source, fstype } = arrived(verify) else {
+        panic!("no verify");
+    };
+    assert_eq!(found.map(Sentinel::from), Some(sentinel()));
+    assert_eq!((uuid, fsid.as_deref(), source, fstype.as_deref()), (None, Some("f"), None, Some("t")));
     assert!(matches!(arrived(Action::UnmountOld), WireAction::UnmountOld));
     assert!(matches!(arrived(Action::DetachTop), WireAction::DetachTop));
     assert!(matches!(arrived(Action::Unstage), WireAction::Unstage));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::consumer::Dead;
 use agent_core::id::{MountId, SuperblockId};
+use agent_core::path::BytePath;
 use agent_core::remediation::consumers::{Kind, Wanted};
 use agent_core::topology::Mount;
 use agent_core::volume::Reach;
@@ -81,7 +82,7 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
                         process: namespace.process,
                         comm,
                         mountpoint: mount.mountpoint.as_bytes().to_vec(),
-                        root: mount.root.as_bytes().to_vec(),
+                        root: shown_by(dead, &mount).as_bytes().to_vec(),
                     });
                 }
             }
@@ -119,6 +120,11 @@ impl Witness {
         let mut places = text.split(|byte| *byte == b'\n').filter_map(|line| parse_place(line).ok());
         places.any(|place| place.id == self.id && place.superblock == superblock)
     }
+}
+
+fn shown_by(dead: &Dead, mount: &Mount) -> BytePath {
+    let holding = dead.holding.as_ref();
+    holding.map_or_else(|| mount.root.clone(), |holding| holding.directory_of(mount))
 }
 
 /// Whether a mount is of what is asked about: of the file system itself, or one of the volume's guards.

@@ -19,6 +19,7 @@ fn plan(mountpoint: &[u8], reason: Option<Reason>, old: Option<SuperblockId>) ->
     Plan {
         id: PlanId(7),
         volume: VolumeId::new("models"),
+        server: None,
         reason,
         mountpoint: BytePath::new(mountpoint),
         stage: "/run/mountie/stage/7".into(),

@@ -6,12 +6,13 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId};
-use agent_core::memory::{HookMemory, Known, LearntFsid, LeftMemory, MountMemory, Trouble};
+use agent_core::memory::{HookMemory, Known, Learnt, LeftMemory, MountMemory, Trouble};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::time::Monotonic;
 use agent_core::topology::Options;
 use agent_core::verdict::{HealthState, Reason};
+use agent_core::volume::Identity;
 
 use super::*;
 
@@ -58,7 +59,10 @@ fn memory(volume: &str) -> Memory {
             options: Options::parse(b"rw,relatime"),
             super_options: Options::parse(b"rw,vers=4.2,hard"),
         })),
-        fsid: Some(LearntFsid { fsid: "00000000000000aa".to_owned(), source: b"filer:/caf\xe9".to_vec() }),
+        learnt: Some(Learnt {
+            identity: Identity { uuid: Some("u".to_owned()), fsid: Some("00000000000000aa".to_owned()) },
+            source: b"filer:/caf\xe9".to_vec(),
+        }),
         trouble: Some(Trouble {
             state: HealthState::Quarantined,
             reason: Reason::WritebackLost,
@@ -233,7 +237,7 @@ fn a_file_of_an_old_version_is_read_and_written_as_one_of_this() {
         file.to_string()
     });
     let (mut shelf, memories) = open(dir.path());
-    let old = Memory { named: false, known: None, fsid: None, ..memory("a") };
+    let old = Memory { named: false, known: None, learnt: None, ..memory("a") };
     assert_eq!(memories, std::slice::from_ref(&old));
     shelf.put(&old.volume, Some(&memory("a"))).expect("put");
     let text = fs::read_to_string(dir.path().join(FOLDER).join("a.json")).expect("read");

@@ -15,7 +15,7 @@ fn memory(volume: &str, failed: u32) -> Memory {
         mountpoint: BytePath::from("/mnt/v"),
         named: true,
         known: None,
-        fsid: None,
+        learnt: None,
         trouble: None,
         falls: Vec::new(),
         attempts: Vec::new(),

@@ -204,6 +204,27 @@ fn consumers_follow_by_a_plan_of_their_own_and_the_next_look_decides() {
 }
 
 #[test]
+fn what_mounts_still_show_is_not_forgotten_however_often_the_daemon_dies() {
+    let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned)]);
+    let mut old = 10;
+    for minor in 20..30 {
+        world.answer("a", fails(107));
+        world.hint(old, None, 107, Op::Read);
+        world.run(seconds(5));
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Disconnected)), "{old}");
+        heal(&mut world, minor);
+        // The first is a container's that cannot follow; of the others only files are open.
+        found(&mut world, old, u64::from(old == 10), 1);
+        world.run(seconds(1));
+        old = minor;
+    }
+    assert_eq!(world.status("a").stale_mounts, 1);
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::ConsumerStale)));
+    assert!(asked(&world).iter().any(|dead| dead.superblock == device(10)));
+    assert!(asked(&world).len() <= 6, "{:?}", asked(&world));
+}
+
+#[test]
 fn consumers_that_may_not_be_touched_are_told_and_left() {
     let mut world = World::healthy(vec![sshfs(Mode::Act, Reach::Nothing)]);
     fall(&mut world);

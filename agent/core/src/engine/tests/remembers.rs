@@ -357,7 +357,8 @@ fn asked_fsid(world: &World) -> Option<String> {
 
 fn stored_fsid(world: &World) -> Option<(String, Vec<u8>)> {
     let memory = world.stored.get(&VolumeId::new("a"))?;
-    memory.fsid.as_ref().map(|learnt| (learnt.fsid.clone(), learnt.source.clone()))
+    let learnt = memory.learnt.as_ref()?;
+    Some((learnt.identity.fsid.clone()?, learnt.source.clone()))
 }
 
 #[test]
