@@ -21,9 +21,8 @@ pub enum Placed {
     At(u32, u64),
     /// On nothing that is tracked.
     Elsewhere,
-    /// Only the agent can tell. So many bytes of the name are in the scratch row, and it starts from this
-    /// tracked superblock (or 0).
-    Unknown(u32, u32),
+    /// Only the agent can tell. The name starts from this tracked superblock (or 0).
+    Unknown(u32),
 }
 
 /// A failed call in the making: what is known besides the place.
@@ -103,12 +102,12 @@ pub fn scratch() -> Option<*mut Key<NameBytes>> {
     NAME_KEY.get_ptr_mut(scratch_row())
 }
 
-/// Copies a name into the scratch row; its length without the end mark.
+/// Copies a name into the scratch row; its length without the end mark. Names that are longer are cut.
 ///
 /// kernel: `strncpy_from_user_nofault`, mm/maccess.c: an empty text gives 1, with its end mark, since 6.13, and 0
 /// before that.
 #[inline(always)]
-fn copy(text: Address, key: *mut Key<NameBytes>) -> Option<u32> {
+pub fn copy(text: Address, key: *mut Key<NameBytes>) -> Option<u32> {
     let size = NAME_BYTES as u32;
     if text == 0 {
         return Some(0);
@@ -124,10 +123,9 @@ fn copy(text: Address, key: *mut Key<NameBytes>) -> Option<u32> {
     if copied > 0 && copied <= NAME_BYTES as i64 { Some(copied as u32 - 1) } else { None }
 }
 
-/// Places the name `text`, relative to the descriptor `dir`.
+/// Places the name of `len` bytes in the scratch row, relative to the descriptor `dir`.
 #[inline(always)]
-pub fn by_name(failure: &Failure, dir: i32, text: Address, key: *mut Key<NameBytes>) -> Option<Placed> {
-    let len = copy(text, key)?;
+pub fn by_name(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> Option<Placed> {
     // SAFETY: `key` is a checked pointer to this processor's own row.
     let absolute = len > 0 && unsafe { (*key).data[0] } == b'/';
     if absolute { by_absolute_name(failure, len, key) } else { by_base(failure, dir, len, key) }
@@ -142,16 +140,16 @@ fn by_base(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> O
     };
     let Some((s_dev, root_ino, flags)) = by_mount(mount) else {
         // An empty name is the descriptor itself: nothing to look up.
-        return Some(if len == 0 { Placed::Elsewhere } else { Placed::Unknown(len, 0) });
+        return Some(if len == 0 { Placed::Elsewhere } else { Placed::Unknown(0) });
     };
     if len == 0 {
         return Some(Placed::At(s_dev, root_ino));
     }
     if shape(words(key)).climbs {
-        return Some(Placed::Unknown(len, 0));
+        return Some(Placed::Unknown(0));
     }
     let nested = flags & TRACKED_NESTED != 0;
-    Some(if nested { Placed::Unknown(len, s_dev) } else { Placed::At(s_dev, root_ino) })
+    Some(if nested { Placed::Unknown(s_dev) } else { Placed::At(s_dev, root_ino) })
 }
 
 #[inline(always)]
@@ -159,7 +157,7 @@ fn by_absolute_name(failure: &Failure, len: u32, key: *mut Key<NameBytes>) -> Op
     let own = kernel_struct::mount_namespace(failure.task) == Some(host_mnt_ns())
         && kernel_struct::has_namespace_root(failure.task) == Some(true);
     if !own || !shape(words(key)).plain {
-        return Some(Placed::Unknown(len, 0));
+        return Some(Placed::Unknown(0));
     }
     // The trie's entries end with a slash, so the name must, too. A name that was cut needs none.
     // The mask comes after the black box, which goes through the stack: the verifier of 5.10 forgets the bounds

@@ -12,8 +12,8 @@ use aya_ebpf::maps::{
 
 use crate::note::Note;
 
-/// A volume that is sick shows a handful of (errno, kind) pairs; 1,000 tracked volumes that are all sick need
-/// about 8,000 keys. Costs 192 KiB a processor.
+/// A volume that is sick shows a handful of (errno, kind) pairs; 1,000 tracked volumes that are all sick need some
+/// thousand keys at a time. The agent takes the stalest out before it is full. Costs 192 KiB a processor.
 ///
 /// Preallocated, like every hash here: a raw tracepoint with another one gives a `WARN` with a stack in the
 /// kernel's log, and is refused on real-time kernels.
@@ -196,6 +196,14 @@ pub fn is_counted(errno: u16) -> bool {
 pub fn is_hard(errno: u16) -> bool {
     // SAFETY: as in `offset!`.
     let words = unsafe { core::ptr::read_volatile(&raw const FILTER.hard) };
+    in_bitmap(errno, words)
+}
+
+/// Whether a socket answers with this errno as well.
+#[inline(always)]
+pub fn is_of_sockets(errno: u16) -> bool {
+    // SAFETY: as in `offset!`.
+    let words = unsafe { core::ptr::read_volatile(&raw const FILTER.of_sockets) };
     in_bitmap(errno, words)
 }
 
