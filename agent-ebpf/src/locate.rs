@@ -10,7 +10,7 @@ use aya_ebpf::maps::lpm_trie::Key;
 use crate::count::tracked;
 use crate::kernel_struct::{self, Address};
 use crate::maps::{NAME_KEY, NAMES, ROOT_NAME, ROOTS, host_mnt_ns};
-use crate::shape::shape;
+use crate::shape::Shape;
 
 /// `AT_FDCWD`: relative to the working directory. kernel: include/uapi/linux/fcntl.h, since 2.6.16.
 pub const AT_FDCWD: i32 = -100;
@@ -123,16 +123,27 @@ pub fn copy(text: Address, key: *mut Key<NameBytes>) -> Option<u32> {
     if copied > 0 && copied <= NAME_BYTES as i64 { Some(copied as u32 - 1) } else { None }
 }
 
-/// Places the name of `len` bytes in the scratch row, relative to the descriptor `dir`.
+/// A name in the scratch row, and what it looks like.
+pub struct Name {
+    /// Its bytes.
+    pub key: *mut Key<NameBytes>,
+    /// How many there are.
+    pub len: u32,
+    /// What its components are.
+    pub shape: Shape,
+}
+
+/// Places a name, relative to the descriptor `dir`.
 #[inline(always)]
-pub fn by_name(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> Option<Placed> {
+pub fn by_name(failure: &Failure, dir: i32, name: &Name) -> Option<Placed> {
+    let Name { key, len, .. } = *name;
     // SAFETY: `key` is a checked pointer to this processor's own row.
     let absolute = len > 0 && unsafe { (*key).data[0] } == b'/';
-    if absolute { by_absolute_name(failure, len, key) } else { by_base(failure, dir, len, key) }
+    if absolute { by_absolute_name(failure, name) } else { by_base(failure, dir, name) }
 }
 
 #[inline(always)]
-fn by_base(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> Option<Placed> {
+fn by_base(failure: &Failure, dir: i32, name: &Name) -> Option<Placed> {
     let mount = if dir == AT_FDCWD {
         kernel_struct::mount_of_cwd(failure.task)?
     } else {
@@ -140,12 +151,12 @@ fn by_base(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> O
     };
     let Some((s_dev, root_ino, flags)) = by_mount(mount) else {
         // An empty name is the descriptor itself: nothing to look up.
-        return Some(if len == 0 { Placed::Elsewhere } else { Placed::Unknown(0) });
+        return Some(if name.len == 0 { Placed::Elsewhere } else { Placed::Unknown(0) });
     };
-    if len == 0 {
+    if name.len == 0 {
         return Some(Placed::At(s_dev, root_ino));
     }
-    if shape(words(key)).climbs {
+    if name.shape.climbs() {
         return Some(Placed::Unknown(0));
     }
     let nested = flags & TRACKED_NESTED != 0;
@@ -153,10 +164,11 @@ fn by_base(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> O
 }
 
 #[inline(always)]
-fn by_absolute_name(failure: &Failure, len: u32, key: *mut Key<NameBytes>) -> Option<Placed> {
+fn by_absolute_name(failure: &Failure, name: &Name) -> Option<Placed> {
+    let Name { key, len, shape } = *name;
     let own = kernel_struct::mount_namespace(failure.task) == Some(host_mnt_ns())
         && kernel_struct::has_namespace_root(failure.task) == Some(true);
-    if !own || !shape(words(key)).plain {
+    if !own || !shape.is_plain() {
         return Some(Placed::Unknown(0));
     }
     // The trie's entries end with a slash, so the name must, too. A name that was cut needs none.
@@ -177,7 +189,7 @@ fn by_absolute_name(failure: &Failure, len: u32, key: *mut Key<NameBytes>) -> Op
 
 /// The bytes of the name in the scratch row, as words: they begin four bytes into a row that is aligned to eight.
 #[inline(always)]
-fn words(key: *const Key<NameBytes>) -> *const u32 {
+pub fn words(key: *const Key<NameBytes>) -> *const u32 {
     // SAFETY: an address within the row; nothing is read here.
     unsafe { (&raw const (*key).data).cast() }
 }

@@ -16,8 +16,7 @@ use crate::kernel_struct::Address;
 use crate::locate::Failure;
 use crate::maps::FAILED_CALLS;
 use crate::note::{self, Note};
-use crate::programs::names::{self, Spot};
-use crate::programs::{calls, sys_exit};
+use crate::programs::{calls, names, sys_exit};
 use crate::{count, task};
 
 /// kernel: `vfs_read(file, buf, count, pos)`, fs/read_write.c, since 2.6; trampolines since 5.5.
@@ -118,7 +117,7 @@ fn on_call(regs: Address, ret: i64) -> Option<()> {
 /// The mount's root for a superblock that is known, when the name leads to it at a glance.
 #[inline(always)]
 fn root_by_name(failure: &Failure, regs: Address, row: &SyscallRow, s_dev: u32) -> u64 {
-    let mut spot = Spot::NOWHERE;
-    names::glance(failure, regs, row.first, row.first_name, &mut spot);
+    let Some([spot, _]) = names::spots() else { return 0 };
+    names::glance(failure, regs, row.first, row.first_name, spot);
     if spot.is_known() && spot.s_dev == s_dev { spot.root_ino } else { 0 }
 }
