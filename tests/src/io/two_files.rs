@@ -99,7 +99,7 @@ pub(super) fn case(bench: &mut Bench) -> Result<&'static str> {
     let unconnected = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let names = ["good", "dead"];
     let volumes = [Volume::at("good", good.mountpoint()), Volume::at("dead", dead.mountpoint())];
-    let agent = agent_with(bench, &volumes)?;
+    let mut agent = agent_with(bench, &volumes)?;
     for volume in names {
         agent.wait_state(volume, "healthy")?;
     }
