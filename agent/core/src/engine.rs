@@ -22,7 +22,7 @@ use crate::health::loss::Actor;
 use crate::id::{Generation, MountId, PlanId, ProbeId, QuestionId, SuperblockId, VolumeId};
 use crate::incident::{Daemon, Device, Incident, IncidentId, Moment};
 use crate::memory::Memory;
-use crate::observation::{Census, KernelErrors, PlanReport, ProbeReport, ReachReport, Unfinished};
+use crate::observation::{Census, KernelErrors, OwnErrors, PlanReport, ProbeReport, ReachReport, Unfinished};
 use crate::order::{Deed, Done, NodeDeed, Order, Refused};
 use crate::path::BytePath;
 use crate::pause::Pauses;
@@ -72,6 +72,8 @@ pub enum Input {
     MountTable(MountTable),
     /// Errors met by others.
     Kernel(KernelErrors),
+    /// How many errors a file system has found in itself.
+    OwnErrors(OwnErrors),
     /// Who waits on tracked superblocks; replaces the last census.
     Census(Census),
     /// Who holds what volumes showed before; replaces what was known of the superblocks in it.
@@ -410,6 +412,7 @@ impl Engine {
             Input::ErrandHangs(id, began) => self.errand_hangs(id, began.min(now)),
             Input::Pins(pins) => self.take_pins(pins),
             Input::Look(superblock) => self.look_at(superblock, now),
+            Input::OwnErrors(own) => self.take_own_errors(&own, now, &mut outputs),
             Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
             Input::Deadline => {}
         }

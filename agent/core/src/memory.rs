@@ -161,6 +161,8 @@ pub struct MountMemory {
     pub shutdown: Option<Monotonic>,
     /// When the file system found an error in itself that ended all writing.
     pub writes_ended: Option<Monotonic>,
+    /// How many errors the file system had found in itself, behind what tells it from others (`OwnErrors`).
+    pub own_errors: Option<(u64, u64)>,
     /// Data that was lost on it.
     pub loss: Option<Loss>,
     /// Damage that the file system found in itself.

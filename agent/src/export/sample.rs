@@ -394,5 +394,12 @@ fn task(pid: u32, comm: &str) -> Task {
 }
 
 fn program(program: &'static str, family: &'static str, state: ProgramState) -> ProgramStatus {
-    ProgramStatus { program, family, hook: "a hook", lost_without: "some errors", state }
+    ProgramStatus {
+        program,
+        family,
+        hook: "a hook",
+        lost_without: "some errors",
+        fallback: "probes only",
+        state,
+    }
 }

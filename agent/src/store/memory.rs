@@ -122,6 +122,9 @@ struct FileMount {
     shutdown: Option<Moment>,
     #[serde(default)]
     writes_ended: Option<Moment>,
+    /// Which file system, and how many errors.
+    #[serde(default)]
+    own_errors: Option<(u64, u64)>,
     #[serde(default)]
     loss: Option<FileLoss>,
     #[serde(default)]
@@ -387,6 +390,7 @@ impl FileMount {
             storage_errors: mount.storage_errors,
             shutdown: mount.shutdown.map(|at| clocks.write(at)),
             writes_ended: mount.writes_ended.map(|at| clocks.write(at)),
+            own_errors: mount.own_errors,
             loss: mount.loss.as_ref().map(|loss| FileLoss::new(loss, clocks)),
             damage: mount.damage.as_ref().map(|damage| FileLoss::new(damage, clocks)),
         }
@@ -404,6 +408,7 @@ impl FileMount {
             storage_errors: self.storage_errors,
             shutdown: self.shutdown.map(read),
             writes_ended: self.writes_ended.map(read),
+            own_errors: self.own_errors,
             loss: self.loss.map(|loss| loss.into_loss(clocks)),
             damage: self.damage.map(|damage| damage.into_loss(clocks)),
         }

@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::agent_role;
 
@@ -121,6 +123,20 @@ impl Agent {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
+    }
+
+    /// Lets it do nothing until it may go on.
+    pub(crate) fn stop(&self) {
+        self.send(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
+        self.send(Signal::SIGCONT);
+    }
+
+    fn send(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
     /// Tracks the mount at a place.

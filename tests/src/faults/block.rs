@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use integration_tests::harness::loop_dev::{Kind, LoopDevice};
 use integration_tests::harness::needs::Need;
+use integration_tests::harness::process;
 use nix::sys::stat::{major, minor};
 
 use super::dm::{Answer, Mapped};
@@ -20,6 +21,10 @@ const FLAKEY: &[Need] = &[Need::Module("dm-flakey"), Need::Tool("dmsetup"), Need
 const EXT4_SHUTDOWN: &[Need] = &[Need::Module("dm-mod"), Need::Tool("dmsetup"), Need::Tool("xfs_io")];
 const XFS: &[Need] =
     &[Need::Module("dm-mod"), Need::Module("xfs"), Need::Tool("mkfs.xfs"), Need::Tool("xfs_io")];
+const XFS_FLAKEY: &[Need] =
+    &[Need::Module("dm-flakey"), Need::Module("xfs"), Need::Tool("dmsetup"), Need::Tool("mkfs.xfs")];
+const EXT4_TUNED: &[Need] =
+    &[Need::Module("dm-mod"), Need::Tool("dmsetup"), Need::Tool("mkfs.ext4"), Need::Tool("tune2fs")];
 const BTRFS: &[Need] = &[Need::Module("dm-mod"), Need::Module("btrfs"), Need::Tool("mkfs.btrfs")];
 
 /// Which word fits depends on how far the file system came: an error, the end of its log, read-only.
@@ -108,6 +113,20 @@ const INTERNAL_ERROR: Fault<Block> = Fault {
     ..ON_ERRORS
 };
 
+/// The same where that is the default of the superblock: the table has no word for it.
+const INTERNAL_ERROR_BY_DEFAULT: Fault<Block> = Fault {
+    row: "ext4 errors=remount-ro in the superblock, error inside",
+    needs: EXT4_TUNED,
+    set_up: |world, place| {
+        let device = world.device.insert(Mapped::make(&world.directory, &place.name, Kind::Ext4)?);
+        let node = device.device();
+        process::run("tune2fs", &["-e".as_ref(), "remount-ro".as_ref(), node.as_os_str()])?;
+        mount(device.fstype(), text(&node)?, &place.mountpoint, "")
+    },
+    reasons: &["readonly"],
+    ..INTERNAL_ERROR
+};
+
 /// The same faults under XFS.
 const XFS_ON_ERRORS: Fault<Block> = Fault {
     row: "XFS, device answers errors",
@@ -141,12 +160,20 @@ const FAULTS: &[Fault<Block>] = &[
     Fault { user: User::Reads, row: "ext4 shut down, no sentinel", ..SHUT_DOWN },
     Fault { sentinel: true, ..INTERNAL_ERROR },
     Fault { user: User::Writes, ..INTERNAL_ERROR },
+    Fault { sentinel: true, ..INTERNAL_ERROR_BY_DEFAULT },
     XFS_ON_ERRORS,
     Fault { user: User::Reads, ..XFS_ON_ERRORS },
     Fault {
         row: "XFS shut down",
         sentinel: true,
         break_it: |_, place| LoopDevice::shut_down(&place.mountpoint),
+        ..XFS_ON_ERRORS
+    },
+    Fault {
+        row: "XFS, device refuses writes",
+        needs: XFS_FLAKEY,
+        user: User::Writes,
+        break_it: |world, _| world.device()?.answer(Answer::WriteErrors),
         ..XFS_ON_ERRORS
     },
     BTRFS_ON_ERRORS,

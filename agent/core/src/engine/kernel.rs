@@ -9,7 +9,7 @@ use crate::errno::{Errno, ErrnoClass};
 use crate::health::meaning::class_of;
 use crate::health::window::Span;
 use crate::id::{SuperblockId, VolumeId};
-use crate::observation::{KernelErrors, Op, Source};
+use crate::observation::{KernelErrors, Op, OwnErrors, Source};
 use crate::time::Monotonic;
 
 /// The most tasks that are kept of a volume.
@@ -44,6 +44,32 @@ impl Engine {
                 outputs.push(Output::Note(Note { volume: Some(id.clone()), text }));
             }
             self.touched.insert(id);
+        }
+    }
+
+    /// Takes how many errors a file system has found in itself. What it found while nobody read its counter, as during
+    /// a restart of the agent, is told by nothing else.
+    pub(super) fn take_own_errors(&mut self, own: &OwnErrors, now: Monotonic, outputs: &mut Vec<Output>) {
+        let mut untold = 0;
+        for id in self.owners(own.superblock, None) {
+            let Some(volume) = self.volumes.get_mut(&id) else { continue };
+            untold = volume.evidence.count_own_errors(own).max(untold);
+            self.touched.insert(id);
+        }
+        if untold > 0 {
+            let errors = KernelErrors {
+                source: Source::Sysfs,
+                superblock: own.superblock,
+                root_inode: None,
+                errno: own.errno,
+                op: Op::Filesystem,
+                count: untold,
+                at: own.at,
+                // While no agent ran nobody acknowledged anything: it is newer than all of that.
+                after: None,
+                task: None,
+            };
+            self.take_errors(&errors, now, outputs);
         }
     }
 

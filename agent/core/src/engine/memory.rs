@@ -51,6 +51,7 @@ struct MountMark {
     flags: (bool, bool),
     shutdown: Option<Monotonic>,
     writes_ended: Option<Monotonic>,
+    own_errors: Option<(u64, u64)>,
     loss: Option<LossMark>,
     damage: Option<LossMark>,
 }
@@ -67,6 +68,7 @@ impl MountMark {
             flags: (mount.was_rw, mount.storage_errors),
             shutdown: mount.shutdown,
             writes_ended: mount.writes_ended,
+            own_errors: mount.own_errors,
             loss: mount.loss.as_ref().map(told),
             damage: mount.damage.as_ref().map(told),
         }
@@ -118,6 +120,7 @@ impl Volume {
             storage_errors: evidence.table.ro && self.readonly_by_storage(),
             shutdown: evidence.shutdown,
             writes_ended: evidence.writes_ended,
+            own_errors: evidence.own_errors,
             loss: evidence.lost.clone(),
             damage: evidence.damage.clone(),
         })
@@ -236,6 +239,7 @@ impl Volume {
         }
         self.evidence.shutdown = known.shutdown;
         self.evidence.writes_ended = known.writes_ended;
+        self.evidence.own_errors = known.own_errors;
         self.evidence.lost = known.loss;
         self.evidence.damage = known.damage;
     }

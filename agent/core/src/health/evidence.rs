@@ -13,7 +13,9 @@ use crate::health::loss::{Damage, Loss};
 use crate::health::meaning::{Meaning, class_of, meaning};
 use crate::health::window::{Counter, Group, KernelWindow, Span, speaks_of_storage};
 use crate::id::SuperblockId;
-use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source};
+use crate::observation::{
+    KernelErrors, NotRun, Op, OwnErrors, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source,
+};
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::volume::{Identity, VolumeSpec};
@@ -203,6 +205,8 @@ pub struct Evidence {
     pub shutdown_settled: Monotonic,
     /// When the file system found an error in itself that ended all writing.
     pub writes_ended: Option<Monotonic>,
+    /// How many errors the file system has ever found in itself, and which file system said so (`OwnErrors::instance`).
+    pub own_errors: Option<(u64, u64)>,
     /// No look was possible for longer than the deadline, because something else hangs on the same superblock.
     pub overdue: bool,
     /// Tasks that wait too long, as the last census saw it.
@@ -233,8 +237,8 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        let Self { was_readable, was_written, class, .. } = *self;
-        *self = Self { was_readable, was_written, class, since, ..Self::default() };
+        let Self { was_readable, was_written, class, own_errors, .. } = *self;
+        *self = Self { was_readable, was_written, class, own_errors, since, ..Self::default() };
     }
 
     /// Another superblock is there under the same names. Of what was known only the table's word is kept.
@@ -336,6 +340,18 @@ impl Evidence {
                 counts
             }
         }
+    }
+
+    /// Takes how many errors the file system has found in itself; how many of them nobody has told of.
+    pub fn count_own_errors(&mut self, own: &OwnErrors) -> u64 {
+        let before = self.own_errors.replace((own.instance, own.count));
+        let same = before.filter(|(instance, _)| own.told == 0 && *instance == own.instance);
+        let untold = same.map_or(0, |(_, count)| own.count.saturating_sub(count));
+        let is_news = (own.told > 0 || untold > 0) && own.at >= self.since;
+        if is_news && own.ends_writes && self.table.counts_own_errors {
+            self.writes_ended.get_or_insert(own.at);
+        }
+        untold
     }
 
     /// Whether the file system speaks of damage in itself. A failed request may succeed when it is made again.

@@ -186,7 +186,7 @@ fn unanswered(history: &[(Monotonic, Fact)], now: Monotonic) -> Vec<Hint> {
                     Op::Stat | Op::Open | Op::List => Group::Attributes,
                     Op::Fault => Group::Faults,
                     Op::Read | Op::Other | Op::Filesystem => Group::Data,
-                    Op::Device | Op::Request => Group::Below,
+                    Op::Device | Op::Request | Op::Either => Group::Below,
                 };
                 // Two things of one moment: an answer speaks for the errors of its own moment too.
                 let is_answered = history.iter().any(|(other, fact)| other == at && is_answer(fact, group));
@@ -260,7 +260,7 @@ fn reason_of(class: ErrnoClass) -> Reason {
 fn fact() -> impl Strategy<Value = Fact> {
     let errno = || prop_oneof![Just(5), Just(116), Just(107), Just(113), Just(126)];
     let op = prop_oneof![8 => (0..8_usize).prop_map(|n| Op::ALL[n]), 1 => Just(Op::Writeback),
-        2 => prop_oneof![Just(Op::Device), Just(Op::Request)], 1 => Just(Op::Filesystem)];
+        2 => prop_oneof![Just(Op::Device), Just(Op::Request), Just(Op::Either)], 1 => Just(Op::Filesystem)];
     let told = prop_oneof![4 => op.prop_map(|op| (Source::Bpf, op)),
         1 => prop_oneof![Just(Source::Fanotify), Just(Source::Sysfs)].prop_map(|by| (by, Op::Filesystem))];
     prop_oneof![

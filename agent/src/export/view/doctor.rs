@@ -106,6 +106,9 @@ pub struct ProgramView {
     pub reason: Option<String>,
     /// What is lost without it.
     pub lost_without: String,
+    /// What stands in for it.
+    #[serde(default)]
+    pub fallback: String,
 }
 
 /// What became of a program.
@@ -216,6 +219,7 @@ impl ProgramView {
             state,
             reason,
             lost_without: program.lost_without.to_owned(),
+            fallback: program.fallback.to_owned(),
         }
     }
 }

@@ -35,6 +35,7 @@ fn mount() -> MountMemory {
         storage_errors: true,
         shutdown: Some(at(2)),
         writes_ended: Some(at(1)),
+        own_errors: Some((1 << 33, 41)),
         loss: Some(Loss {
             at: at(2),
             errno: Errno(5),
@@ -156,14 +157,14 @@ fn a_file_from_before_a_key_was_known_is_read_without_it() {
     edit(dir.path(), "a.json", |text| {
         let mut file: serde_json::Value = serde_json::from_str(&text).expect("json");
         let mount = file["mount"].as_object_mut().expect("mount");
-        for key in ["writesEnded", "damage"] {
+        for key in ["writesEnded", "ownErrors", "damage"] {
             mount.remove(key).expect("it was there");
         }
         file.to_string()
     });
     let mut expected = memory("a");
     let mount = expected.mount.as_mut().expect("mount");
-    (mount.writes_ended, mount.damage) = (None, None);
+    (mount.writes_ended, mount.own_errors, mount.damage) = (None, None, None);
     assert_eq!(open(dir.path()).1, [expected]);
 }
 

@@ -9,7 +9,7 @@ use super::world::{Answer, World, device, fails, good, millis, mount, seconds, s
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
 use crate::id::VolumeId;
-use crate::observation::{KernelErrors, Op, ProbeOk, ProbeResult, Source};
+use crate::observation::{KernelErrors, Op, OwnErrors, ProbeOk, ProbeResult, Source};
 use crate::policy::Policy;
 use crate::remediation::{Action, Outcome};
 use crate::topology::Options;
@@ -299,6 +299,31 @@ fn a_volume_that_was_named_for_another_place_is_another_volume() {
     assert_eq!(world.state("a"), (Unknown, None));
     assert_eq!(world.status("a").falls, 0);
     assert!(!world.log.iter().any(|(_, output)| matches!(output, Output::Execute(_))));
+}
+
+#[test]
+fn what_a_file_system_found_in_itself_while_the_agent_was_down_is_news() {
+    // The same file system, and one that was mounted in its place meanwhile.
+    for (instance, is_news) in [(7, true), (8, false)] {
+        let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+        world.table();
+        world.run(seconds(1));
+        let superblock = world.mounts[1].superblock;
+        let own = |instance, count, at| {
+            let (errno, told, ends_writes) = (Errno(117), 0, true);
+            Input::OwnErrors(OwnErrors { superblock, instance, count, errno, told, ends_writes, at })
+        };
+        world.feed(own(7, 41, world.now));
+        world.run(seconds(60));
+        assert_eq!(world.state("a"), (Healthy, None));
+        world.restart();
+        world.table();
+        world.feed(own(instance, 42, world.now));
+        world.run(seconds(60));
+        let expected = if is_news { (Degraded, Some(Reason::Readonly)) } else { (Healthy, None) };
+        assert_eq!(world.state("a"), expected, "every look reads well, and the table says rw");
+        assert_eq!(world.status("a").damage.is_some(), is_news);
+    }
 }
 
 #[test]
