@@ -80,6 +80,8 @@ pub(crate) struct File {
     #[serde(default)]
     was_readable: bool,
     #[serde(default)]
+    was_written: bool,
+    #[serde(default)]
     mount: Option<FileMount>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     left: Vec<FileLeft>,
@@ -237,6 +239,7 @@ impl File {
             last_attempt: memory.ended.map(|at| clocks.write(at)),
             not_before: memory.not_before.map(|at| clocks.write(at)),
             was_readable: memory.was_readable,
+            was_written: memory.was_written,
             mount: memory.mount.as_ref().map(|mount| FileMount::new(mount, clocks)),
             left: memory.left.iter().map(FileLeft::from).collect(),
             other,
@@ -265,6 +268,7 @@ impl File {
             ended: self.last_attempt.map(|at| clocks.read(at, same).min(clocks.now)),
             not_before: self.not_before.map(|at| clocks.read(at, same)),
             was_readable: self.was_readable,
+            was_written: self.was_written,
             mount: self.mount.filter(|_| same).map(|mount| mount.into_mount(clocks)),
             left: self.left.into_iter().filter(|_| same).map(LeftMemory::from).collect(),
         }

@@ -138,6 +138,7 @@ fn memory(volume: usize, value: u32) -> Memory {
         ended: None,
         not_before: None,
         was_readable: true,
+        was_written: true,
         left: Vec::new(),
         mount: None,
     }

@@ -46,6 +46,7 @@ fn memory(volume: &str) -> Memory {
         ended: Some(at(2)),
         not_before: Some(at(4)),
         was_readable: true,
+        was_written: true,
         left: vec![
             LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None, ids: [].into() },
             LeftMemory {

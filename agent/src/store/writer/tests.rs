@@ -23,6 +23,7 @@ fn memory(volume: &str, failed: u32) -> Memory {
         ended: None,
         not_before: None,
         was_readable: true,
+        was_written: true,
         left: Vec::new(),
         mount: None,
     }
