@@ -21,6 +21,7 @@ use crate::verdict::{HealthState, Reason, Verdict};
 use crate::volume::Identity;
 
 mod evidence;
+mod proof;
 
 const WINDOW: Duration = Duration::from_secs(30);
 const ESTALE: Errno = Errno(116);
