@@ -72,10 +72,7 @@ fn verdict(history: &[(Monotonic, Fact)], now: Monotonic) -> Verdict {
         Some(Fact::SentinelMissing) => suspect.push(Reason::WrongMount),
         _ => {}
     }
-    let tried = match looks.last() {
-        Some((_, Fact::SentinelMissing)) => Some((false, false)),
-        _ => looks.iter().rev().find_map(|(_, fact)| goodness(fact)),
-    };
+    let tried = tried(&looks);
     for class in [C::Stale, C::IoError, C::Disconnected, C::HostDown, C::Auth] {
         if has(class) {
             suspect.push(reason_of(class));
@@ -111,6 +108,14 @@ fn verdict(history: &[(Monotonic, Fact)], now: Monotonic) -> Verdict {
             Verdict::Healthy
         }
         _ => Verdict::Unknown,
+    }
+}
+
+/// What looks try, as they go now: one that ends at the sentinel has heard from the root alone.
+fn tried(looks: &[&(Monotonic, Fact)]) -> Option<(bool, bool)> {
+    match looks.last() {
+        Some((_, Fact::SentinelMissing)) => Some((false, false)),
+        _ => looks.iter().rev().find_map(|(_, fact)| goodness(fact)),
     }
 }
 
