@@ -134,6 +134,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let asks = asks::Asks::new(asking_settings(&config, &namespace));
     let parts = Parts {
         policy: config.policy,
+        namespace: namespace.inode,
         opened,
         metrics,
         facts,

@@ -70,6 +70,8 @@ pub enum Input {
     Remembered(Vec<Memory>),
     /// A new snapshot of the mount table.
     MountTable(MountTable),
+    /// The mount namespace that the table is of, by its inode number. Before the first table, where it is known.
+    Namespace(u32),
     /// Errors met by others.
     Kernel(KernelErrors),
     /// How many errors a file system has found in itself.
@@ -290,6 +292,8 @@ pub struct Note {
 pub struct Engine {
     policy: Policy,
     table: Option<MountTable>,
+    /// The mount namespace that it is of.
+    namespace: Option<u32>,
     volumes: BTreeMap<VolumeId, Volume>,
     /// The volumes on each superblock, for the kernel's counts.
     by_superblock: BTreeMap<SuperblockId, Vec<VolumeId>>,
@@ -344,6 +348,7 @@ impl Engine {
         let mut engine = Self {
             policy: Policy::default(),
             table: None,
+            namespace: None,
             volumes: BTreeMap::new(),
             by_superblock: BTreeMap::new(),
             probing: Probing::default(),
@@ -392,6 +397,7 @@ impl Engine {
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
             Input::Remembered(memories) => self.take_remembered(memories, now),
             Input::MountTable(table) => self.take_table(table, now, &mut outputs),
+            Input::Namespace(own) => self.namespace = Some(own),
             Input::Kernel(errors) => self.take_errors(&errors, now, &mut outputs),
             Input::Census(census) => self.take_census(census, now),
             Input::Consumers(consumers) => self.take_consumers(&consumers),
@@ -519,7 +525,9 @@ impl Engine {
         }
         let shown = self.volumes.get(id).and_then(|volume| volume.shown.as_ref());
         let ahead = shown.and_then(|shown| self.hangs_on(shown.superblock));
+        let way = self.way_to(id);
         let Some(volume) = self.volumes.get_mut(id) else { return };
+        volume.way = way;
         volume.stand_behind(ahead, now);
         let first = outputs.len();
         outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));

@@ -47,6 +47,8 @@ pub struct Memory {
     pub asked_of_consumers: Option<HookMemory>,
     /// Whether a look was ever allowed: a refusal is news after that, and advice before.
     pub was_readable: bool,
+    /// Whether a write of a look ever worked, likewise.
+    pub was_written: bool,
     /// What is known of the mount that was there; only of this boot.
     pub mount: Option<MountMemory>,
     /// What it showed before and others may still hold; only of this boot.
@@ -153,7 +155,7 @@ pub struct MountMemory {
     pub unique: Option<u64>,
     /// When it was first seen.
     pub since: Monotonic,
-    /// It was writable once.
+    /// It was writable last, or for longer than a mount is in the making.
     pub was_rw: bool,
     /// Storage reported errors.
     pub storage_errors: bool,

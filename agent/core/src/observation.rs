@@ -274,6 +274,13 @@ pub enum ProbeResult {
         /// The error.
         errno: Errno,
     },
+    /// Everything up to the write answered, the write failed.
+    WriteFailed {
+        /// The error of the write.
+        errno: Errno,
+        /// What the steps before it learnt.
+        read: ProbeOk,
+    },
     /// Another superblock than the expected one is at the path.
     WrongMount {
         /// What is there.

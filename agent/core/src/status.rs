@@ -68,6 +68,8 @@ pub struct VolumeStatus {
     pub condition: Condition,
     /// Totals of failed operations since the agent started.
     pub errors: BTreeMap<(Errno, Op, Source), u64>,
+    /// When the first and the last of each were met.
+    pub error_times: BTreeMap<(Errno, Op, Source), (Monotonic, Monotonic)>,
     /// What the table and the file system itself say against the mount, since when.
     pub claims: Claims,
     /// The rule that decided: its name, and what would end it. `None` when nothing speaks against the volume.

@@ -50,6 +50,8 @@ pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + S
 /// What the loop is made of.
 pub(super) struct Parts {
     pub(super) policy: Policy,
+    /// The mount namespace that is watched, where it is known.
+    pub(super) namespace: Option<u32>,
     pub(super) opened: Opened,
     pub(super) metrics: Metrics,
     pub(super) facts: Facts,
@@ -129,6 +131,7 @@ impl EventLoop {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts {
             policy,
+            namespace,
             opened,
             metrics,
             facts,
@@ -150,6 +153,9 @@ impl EventLoop {
         // Before the first table: what was cut off is settled before anything else is decided.
         let mut outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
         outputs.extend(engine.handle(clock::now(), Input::Pauses(opened.pauses)));
+        if let Some(own) = namespace {
+            outputs.extend(engine.handle(clock::now(), Input::Namespace(own)));
+        }
         outputs.extend(engine.handle(clock::now(), Input::Remembered(opened.memories)));
         let mut this = Self {
             engine,

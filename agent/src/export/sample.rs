@@ -94,6 +94,7 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
             advice: BTreeSet::new(),
         },
         errors: BTreeMap::new(),
+        error_times: BTreeMap::new(),
         claims: BTreeMap::new(),
         rule: None,
         loss: None,
@@ -241,6 +242,7 @@ fn models() -> VolumeStatus {
             ((Errno(116), Op::Read, Source::Bpf), 12),
             ((Errno(116), Op::Stat, Source::Probe), 2),
         ]),
+        error_times: BTreeMap::from([((Errno(116), Op::Read, Source::Bpf), (seconds(806), seconds(808)))]),
         claims: BTreeMap::from([
             (
                 (Claim::EmergencyReadonly, ClaimSource::Table),

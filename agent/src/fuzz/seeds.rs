@@ -334,7 +334,8 @@ pub(super) fn probe_messages() -> Vec<Vec<u8>> {
     let sentinel = Sentinel { path: BytePath::from(".mountie"), content: Some(b"models-7f3a".to_vec()) };
     let ok = ProbeOk { root_inode: 2, read_data: true, fsid: Some("a1".to_owned()), ..ProbeOk::default() };
     let results = [
-        ProbeResult::Ok(ok),
+        ProbeResult::Ok(ok.clone()),
+        ProbeResult::WriteFailed { errno: Errno(28), read: ok },
         ProbeResult::Failed { step: ProbeStep::Root, errno: Errno(116) },
         ProbeResult::WrongMount { found: superblock },
         ProbeResult::TimedOut { step: ProbeStep::Sentinel },

@@ -113,6 +113,9 @@ pub(super) fn read_sentinel(root: &OwnedFd, wanted: &Sentinel) -> Result<(), Sen
     say(format!("read the sentinel {path}"));
     let content = match sentinel::read(root.as_fd(), path).map_err(SentinelFault::Answer)? {
         Reading::Content(content) => content,
+        Reading::Held => {
+            return Err(SentinelFault::Other(format!("somebody holds a lease on the sentinel {path}")));
+        }
         Reading::Absent => return Err(SentinelFault::Other(format!("there is no sentinel {path}"))),
         Reading::Unusable => {
             return Err(SentinelFault::Other(format!(

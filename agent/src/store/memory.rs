@@ -84,6 +84,8 @@ pub(crate) struct File {
     #[serde(default)]
     was_readable: bool,
     #[serde(default)]
+    was_written: bool,
+    #[serde(default)]
     mount: Option<FileMount>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     left: Vec<FileLeft>,
@@ -259,6 +261,7 @@ impl File {
             asked: memory.asked.as_ref().map(|asked| FileHook::new(asked, clocks)),
             asked_of_consumers: memory.asked_of_consumers.as_ref().map(|asked| FileHook::new(asked, clocks)),
             was_readable: memory.was_readable,
+            was_written: memory.was_written,
             mount: memory.mount.as_ref().map(|mount| FileMount::new(mount, clocks)),
             left: memory.left.iter().map(FileLeft::from).collect(),
             other,
@@ -290,6 +293,7 @@ impl File {
             asked: self.asked.map(|asked| asked.into_memory(clocks, same)),
             asked_of_consumers: self.asked_of_consumers.map(|asked| asked.into_memory(clocks, same)),
             was_readable: self.was_readable,
+            was_written: self.was_written,
             mount: self.mount.filter(|_| same).map(|mount| mount.into_mount(clocks)),
             left: self.left.into_iter().filter(|_| same).map(LeftMemory::from).collect(),
         }

@@ -144,6 +144,7 @@ fn memory(volume: usize, value: u32) -> Memory {
         asked: None,
         asked_of_consumers: None,
         was_readable: true,
+        was_written: true,
         left: Vec::new(),
         mount: None,
     }

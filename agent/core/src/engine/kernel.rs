@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Note, Output};
@@ -23,10 +24,13 @@ impl Engine {
     pub(super) fn take_errors(&mut self, errors: &KernelErrors, now: Monotonic, outputs: &mut Vec<Output>) {
         let window = self.policy.thresholds.evidence_window;
         for id in self.owners(errors.superblock, errors.root_inode) {
-            let is_evidence = errors.errno.class() != Some(ErrnoClass::Readonly)
-                || !self.is_also_shown_readonly(&id, errors);
+            let is_readonly = errors.errno.class() == Some(ErrnoClass::Readonly);
+            let is_shown_readonly = is_readonly && self.is_also_shown_readonly(&id, errors);
+            let namespace = self.namespace;
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
-            volume.count((errors.errno, errors.op, errors.source), errors.count);
+            let is_elsewhere = is_readonly && volume.writers.note_refusal(errors, namespace, window);
+            let is_evidence = !is_shown_readonly && !is_elsewhere;
+            volume.count((errors.errno, errors.op, errors.source), errors.count, errors.at.min(now));
             // Programs are refused things all day: who met that explains nothing, and would push out who does.
             let is_refusal = class_of(errors.errno, volume.evidence.class) == Some(ErrnoClass::Refused);
             if let Some(task) = errors.task.as_ref().filter(|_| !is_refusal) {
@@ -104,16 +108,49 @@ impl Engine {
     }
 }
 
+/// Who was refused to write, and when last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Writers {
+    /// Programs in the mount namespace of the table.
+    here: Option<Monotonic>,
+    /// Programs in others.
+    elsewhere: Option<Monotonic>,
+}
+
+impl Writers {
+    /// Whether these refusals were met in another mount namespace, as far as the records of this time say: the mount
+    /// there may be read-only on purpose, which the table does not show, and the counts do not tell whose mount it was.
+    fn note_refusal(&mut self, errors: &KernelErrors, own: Option<u32>, window: Duration) -> bool {
+        let met_in = errors.task.as_ref().map(|task| task.mnt_ns).filter(|namespace| *namespace != 0);
+        let is_recent = |at: Option<Monotonic>| at.is_some_and(|at| errors.at.since(at) < window);
+        match (own, met_in) {
+            (None, _) => false,
+            (Some(own), Some(namespace)) if namespace == own => {
+                self.here = self.here.max(Some(errors.at));
+                false
+            }
+            (Some(_), Some(_)) => {
+                self.elsewhere = self.elsewhere.max(Some(errors.at));
+                true
+            }
+            (Some(_), None) => is_recent(self.elsewhere) && !is_recent(self.here),
+        }
+    }
+}
+
 impl Volume {
     /// Adds to the totals. Of numbers outside the table only some have a row of their own.
-    pub(super) fn count(&mut self, (errno, op, source): (Errno, Op, Source), count: u64) {
+    pub(super) fn count(&mut self, (errno, op, source): (Errno, Op, Source), count: u64, at: Monotonic) {
         if count == 0 {
             return;
         }
         let key = (errno, op, source);
         let odd = || self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
         let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd() < ODD;
-        let total = self.errors.entry(if has_row { key } else { (Errno::OTHER, op, source) }).or_default();
+        let row = if has_row { key } else { (Errno::OTHER, op, source) };
+        let total = self.errors.entry(row).or_default();
         *total = total.saturating_add(count);
+        let (first, last) = self.error_times.entry(row).or_insert((at, at));
+        (*first, *last) = ((*first).min(at), (*last).max(at));
     }
 }

@@ -15,7 +15,7 @@ use crate::engine::judging::FALLS;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Output};
 use crate::health::loss::Loss;
-use crate::health::rules::Test;
+use crate::health::rules::{LONG, Test};
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::memory::{HookMemory, Known, Learnt, LeftMemory, Memory, MountMemory, Trouble};
 use crate::policy::{Policy, Thresholds};
@@ -38,7 +38,7 @@ pub(super) struct Mark {
     attempts: (usize, Option<Monotonic>),
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
     asked: [Option<HookMemory>; 2],
-    was_readable: bool,
+    was_allowed: (bool, bool),
     place: (Option<Arc<Known>>, Option<Learnt>),
     mount: Option<MountMark>,
     left: Vec<LeftMemory>,
@@ -94,7 +94,7 @@ impl Volume {
             attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
             budget: (failed, ended, self.budget.not_before()),
             asked: self.hook_memories(),
-            was_readable: self.evidence.was_readable,
+            was_allowed: (self.evidence.was_readable, self.evidence.was_written),
             place: (self.known.clone(), self.learnt.clone()),
             mount: self.mount_memory().as_ref().map(MountMark::of),
             left: self.left_behind(),
@@ -111,13 +111,15 @@ impl Volume {
     fn mount_memory(&self) -> Option<MountMemory> {
         let Some(shown) = &self.shown else { return self.recalled_mount.clone() };
         let evidence = &self.evidence;
+        let table = &evidence.table;
+        let storage_errors = table.ro && self.readonly_by_storage();
         Some(MountMemory {
             superblock: shown.superblock,
             mount_id: shown.mount_id,
             unique: shown.unique(),
             since: evidence.since,
-            was_rw: evidence.table.was_rw,
-            storage_errors: evidence.table.ro && self.readonly_by_storage(),
+            was_rw: table.was_kept_rw || table.rw_since.is_some() || (table.was_rw && storage_errors),
+            storage_errors,
             shutdown: evidence.shutdown,
             writes_ended: evidence.writes_ended,
             own_errors: evidence.own_errors,
@@ -156,6 +158,7 @@ impl Volume {
             asked,
             asked_of_consumers,
             was_readable: self.evidence.was_readable,
+            was_written: self.evidence.was_written,
             mount: self.mount_memory(),
             left: self.left_behind(),
         }
@@ -171,6 +174,7 @@ impl Volume {
         let surplus = memory.falls.len().saturating_sub(FALLS);
         self.falls = memory.falls.into_iter().skip(surplus).map(|at| at.min(now)).collect();
         self.evidence.was_readable = memory.was_readable;
+        self.evidence.was_written = memory.was_written;
         self.recalled_mount = memory.mount;
         self.known = memory.known;
         self.is_learnt_recalled = memory.learnt.is_some();
@@ -224,7 +228,9 @@ impl Volume {
     pub(super) fn recall_mount(&mut self, mount: &Mount, now: Monotonic) {
         // The failures of an earlier run are not forgotten: the first bad look confirms them.
         if self.condition.is_recalled && self.condition.state.is_sick() {
-            self.evidence.failures = self.watch.failures.max(1).saturating_sub(1);
+            let is_odd = self.condition.reason == Some(Reason::IoError);
+            let enough = self.watch.failures.max(1).saturating_mul(if is_odd { LONG } else { 1 });
+            self.evidence.failures = enough.saturating_sub(1);
         }
         let Some(known) = self.recalled_mount.take() else { return };
         let is_other = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
@@ -234,6 +240,7 @@ impl Volume {
         }
         self.evidence.since = known.since.min(self.evidence.since);
         self.evidence.table.was_rw = known.was_rw;
+        self.evidence.table.was_kept_rw = known.was_rw;
         if known.storage_errors {
             self.evidence.readonly_cause.storage_failed(now);
         }

@@ -7,16 +7,21 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::discovery::Presence;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Input, Note, Output, ProbeOrder};
 use crate::health::evidence::{Look, Told};
+use crate::health::rules::LOST_LOOKS;
 use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
-use crate::observation::{ProbeReport, ProbeResult, Source};
+use crate::observation::{NotRun, ProbeReport, ProbeResult, Source};
 use crate::policy::Thresholds;
 use crate::time::Monotonic;
 use crate::volume::Identity;
+
+/// A worker that was lost is replaced, and the look made up for, after this time.
+const AFTER_LOSS: Duration = Duration::from_millis(100);
 
 /// One probe that is out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -181,22 +186,32 @@ impl Volume {
         let slow_after = self.watch.deadline.saturating_mul(thresholds.slow_percent) / 100;
         // The first good look after a fall ends an incident in which the hints were right.
         let had_hints = !self.evidence.kernel.is_empty() && !self.condition.state.is_sick();
+        let only_for = self.shown.as_ref().and_then(|shown| shown.only_for);
+        self.evidence.is_closed = only_for.is_some_and(|owner| owner != self.looks_as());
+        let before = self.evidence.look;
         let told = self.evidence.look(report, slow_after, now);
+        let is_other = before != self.evidence.look;
+        if report.result == ProbeResult::NotRun(NotRun::WorkerLost) && self.evidence.lost_looks < LOST_LOOKS {
+            self.probes.want(now + AFTER_LOSS);
+        }
         self.last_probe = Some((report.started, report.took, report.result.clone()));
         let is_good = self.evidence.look == Look::Good;
         if is_good && self.evidence.good.is_some_and(|good| good.at == now) {
             self.last_ok = Some(now);
         }
-        if let ProbeResult::Ok(ok) = &report.result {
+        if let ProbeResult::Ok(ok) | ProbeResult::WriteFailed { read: ok, .. } = &report.result {
             self.root_inode = Some(ok.root_inode);
             self.learn(Identity { uuid: ok.uuid.clone(), fsid: ok.fsid.clone() }, thresholds, now);
         }
         match told {
             Told::Good if had_hints && self.evidence.kernel.is_empty() => self.probes.hints_answered(),
-            Told::Error(errno, op) => self.count((errno, op, Source::Probe), 1),
+            Told::Error(errno, op) => self.count((errno, op, Source::Probe), 1, now),
             Told::Good | Told::Bad | Told::Nothing => {}
         }
-        if !is_good {
+        let is_news = self.probes.found(is_other || is_good, &self.rhythm());
+        if !is_news {
+            self.probes.hints_answered();
+        } else if is_other || !is_good {
             self.probes.hints_believed();
         }
     }

@@ -146,7 +146,7 @@ impl Volume {
     pub(super) fn rung(&self) -> Option<(&'static Rung, Reason)> {
         let may_act = matches!(self.watch.mode, Mode::Act | Mode::DryRun);
         let is_waiting = self.plan.is_some() || self.hold_until.is_some();
-        if !may_act || is_waiting || self.condition.state != HealthState::Degraded {
+        if !may_act || is_waiting || self.way.is_some() || self.condition.state != HealthState::Degraded {
             return None;
         }
         let Verdict::Sick(reason) = self.judgement.verdict else { return None };

@@ -26,6 +26,7 @@ impl Engine {
             mode: volume.watch.mode,
             condition: volume.condition.clone(),
             errors: volume.errors.clone(),
+            error_times: volume.error_times.clone(),
             claims: volume.evidence.claims.clone(),
             rule: volume.judgement.rule.map(|rule| (rule.name, rule.clears)),
             loss: volume.evidence.lost.clone(),

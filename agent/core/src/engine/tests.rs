@@ -4,6 +4,7 @@ mod asks;
 mod below;
 mod consumers;
 mod controls;
+mod doubts;
 mod errors;
 mod incidents;
 mod late;

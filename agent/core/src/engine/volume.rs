@@ -8,6 +8,7 @@ use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
 use crate::engine::census::Blocked;
 use crate::engine::consumers::Held;
+use crate::engine::kernel::Writers;
 use crate::engine::memory::Mark;
 use crate::engine::others::Others;
 use crate::engine::pace::{ProbeClock, Rhythm};
@@ -15,11 +16,12 @@ use crate::engine::probing::Behind;
 use crate::errno::Errno;
 use crate::fstype::FsClass;
 use crate::health::Event;
-use crate::health::evidence::Evidence;
+use crate::health::evidence::{Evidence, Look};
 use crate::health::rules::Judgement;
 use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
+use crate::incident::Cause;
 use crate::memory::{Known, Learnt, MountMemory};
-use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
+use crate::observation::{Op, PlanReport, ProbeResult, ProbeStep, Source, Task};
 use crate::path::BytePath;
 use crate::policy::Thresholds;
 use crate::remediation::Plan;
@@ -50,6 +52,8 @@ pub(super) struct Shown {
     pub(super) address: Option<Vec<u8>>,
     /// The options that say how and where the server is reached.
     pub(super) where_it_listens: Vec<Vec<u8>>,
+    /// The only user who may look: that of a FUSE file system that lets nobody else in, not even root.
+    pub(super) only_for: Option<u32>,
 }
 
 impl Shown {
@@ -72,6 +76,7 @@ impl Shown {
                 .filter(|word| is_of_server(word))
                 .map(<[u8]>::to_vec)
                 .collect(),
+            only_for: only_user(mount),
         }
     }
 
@@ -100,6 +105,15 @@ impl Shown {
 pub(super) fn is_of_server(option: &[u8]) -> bool {
     option == b"rdma"
         || [b"addr=".as_slice(), b"port=", b"proto="].iter().any(|name| option.starts_with(name))
+}
+
+/// kernel: `fuse_allow_current_process`, fs/fuse/dir.c; `user_id` and `allow_other` in `fuse_show_options`,
+/// fs/fuse/inode.c, since 2.6.14. A file system on a device (`fuseblk`) shows both as well.
+fn only_user(mount: &Mount) -> Option<u32> {
+    let owner = mount.super_options.iter().find_map(|word| word.strip_prefix(b"user_id="))?;
+    let is_private =
+        FsClass::of_type(&mount.fstype) == Some(FsClass::Fuse) && !mount.super_options.has("allow_other");
+    str::from_utf8(owner).ok()?.parse().ok().filter(|_| is_private)
 }
 
 /// One volume.
@@ -151,7 +165,10 @@ pub(super) struct Volume {
     /// The plan that mode `dry-run` only tells about.
     pub(super) due_plan: Option<Plan>,
     pub(super) errors: BTreeMap<(Errno, Op, Source), u64>,
+    pub(super) error_times: BTreeMap<(Errno, Op, Source), (Monotonic, Monotonic)>,
     pub(super) culprits: Vec<(Monotonic, Errno, Op, Task)>,
+    /// Who was refused to write.
+    pub(super) writers: Writers,
     /// Who waited on it at the last census.
     pub(super) blocked: Blocked,
     /// Who holds what it showed before.
@@ -162,6 +179,8 @@ pub(super) struct Volume {
     pub(super) probes: ProbeClock,
     /// The look of another volume that hangs on its superblock.
     pub(super) behind: Option<Behind>,
+    /// What the way to it leads through, where looks fail on that way.
+    pub(super) way: Option<Way>,
     pub(super) budget: Budget,
     /// Attempts to take consumers along alone: what fails there must not keep the volume itself from its repair.
     pub(super) consumer_budget: Budget,
@@ -245,7 +264,9 @@ impl Volume {
             told_plan: false,
             due_plan: None,
             errors: BTreeMap::new(),
+            error_times: BTreeMap::new(),
             culprits: Vec::new(),
+            writers: Writers::default(),
             blocked: Blocked::default(),
             held: Held::default(),
             history: Vec::new(),
@@ -253,6 +274,7 @@ impl Volume {
             last_probe: None,
             probes: ProbeClock::default(),
             behind: None,
+            way: None,
             budget: Budget::default(),
             consumer_budget: Budget::default(),
             plan: None,
@@ -295,6 +317,9 @@ impl Volume {
     pub(super) fn instruct(&mut self, spec: Option<&VolumeSpec>, defaults: &Watch) -> bool {
         let watch = spec.map_or(defaults, |spec| &spec.watch);
         if self.watch != *watch {
+            if self.watch.probe_as != watch.probe_as && self.generation != Generation::default() {
+                self.forget_rights();
+            }
             self.watch = watch.clone();
         }
         if self.spec.as_ref() == spec {
@@ -305,6 +330,17 @@ impl Volume {
         self.due_plan = None;
         self.forget_asked();
         true
+    }
+
+    /// Another user looks from now on: what one was allowed says nothing of what another may.
+    fn forget_rights(&mut self) {
+        self.evidence.was_readable = false;
+        self.evidence.was_written = false;
+    }
+
+    /// As whom it is looked at.
+    pub(super) fn looks_as(&self) -> u32 {
+        self.watch.probe_as.as_ref().map_or(0, |user| user.uid)
     }
 
     /// Takes what a table says. Says whether anything changed.
@@ -386,6 +422,14 @@ impl Volume {
         self.begin_generation((first_probe, now), came_back)
     }
 
+    /// Whether the last look failed before it came to the volume itself.
+    pub(super) fn fails_on_the_way(&self) -> bool {
+        matches!(
+            self.evidence.look,
+            Look::Failed { step: ProbeStep::Identity, .. } | Look::Hung { step: ProbeStep::Identity }
+        )
+    }
+
     /// Its type: of what is mounted there, else of what should be.
     pub(super) fn fstype(&self) -> Option<&str> {
         let shown = self.shown.as_ref().map(|shown| shown.fstype.as_str());
@@ -450,6 +494,7 @@ impl Volume {
         // They wait on the old mount, or failed on it.
         self.blocked = Blocked::default();
         self.culprits.clear();
+        self.writers = Writers::default();
         self.root_inode = None;
         self.due_plan = None;
         self.hold_until = None;
@@ -495,6 +540,15 @@ impl Volume {
         let keep = if is_idle { forget_after.saturating_mul(IDLE_KEPT) } else { forget_after };
         self.gone_since.map(|since| since + keep)
     }
+}
+
+/// A sick volume above another one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Way {
+    /// Where it is mounted.
+    pub(super) mountpoint: BytePath,
+    /// What it depends on.
+    pub(super) causes: Vec<Cause>,
 }
 
 /// What a table changed.

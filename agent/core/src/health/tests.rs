@@ -21,6 +21,7 @@ use crate::verdict::{HealthState, Reason, Verdict};
 use crate::volume::Identity;
 
 mod evidence;
+mod proof;
 
 const WINDOW: Duration = Duration::from_secs(30);
 const ESTALE: Errno = Errno(116);
@@ -107,6 +108,11 @@ fn failed(step: ProbeStep, errno: Errno) -> ProbeResult {
     ProbeResult::Failed { step, errno }
 }
 
+/// Everything answered but the write.
+fn cannot_write(errno: Errno, read_data: bool) -> ProbeResult {
+    ProbeResult::WriteFailed { errno, read: ProbeOk { root_inode: 2, read_data, ..ProbeOk::default() } }
+}
+
 fn ok(read_data: bool, wrote_data: bool) -> ProbeResult {
     ProbeResult::Ok(ProbeOk { root_inode: 2, read_data, wrote_data, ..ProbeOk::default() })
 }
@@ -130,6 +136,7 @@ impl Case {
     fn new() -> Self {
         let mut evidence = Evidence::default();
         evidence.table.was_rw = true;
+        evidence.table.was_kept_rw = true;
         Self {
             evidence,
             identity: Identity::default(),
@@ -241,6 +248,15 @@ fn probe_cases() -> Vec<(&'static str, Build)> {
         ("superblock-hangs", Box::new(|case| case.evidence.overdue = true)),
         ("sentinel", probes(vec![ProbeResult::SentinelMissing])),
         ("probe-odd-error", probes(vec![failed(ProbeStep::Root, Errno(22))])),
+        (
+            "probes-odd-error",
+            Box::new(|case| {
+                case.probe(ok(true, false));
+                for _ in 0..10 {
+                    case.probe(failed(ProbeStep::Root, Errno(2)));
+                }
+            }),
+        ),
     ]
 }
 

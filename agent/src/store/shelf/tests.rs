@@ -80,6 +80,7 @@ fn memory(volume: &str) -> Memory {
         asked: Some(asked(3, Some("the hook says that a person must act: maintenance"))),
         asked_of_consumers: Some(asked(1, None)),
         was_readable: true,
+        was_written: true,
         left: vec![
             LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None, ids: [].into() },
             LeftMemory {

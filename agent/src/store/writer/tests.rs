@@ -25,6 +25,7 @@ fn memory(volume: &str, failed: u32) -> Memory {
         asked: None,
         asked_of_consumers: None,
         was_readable: true,
+        was_written: true,
         left: Vec::new(),
         mount: None,
     }

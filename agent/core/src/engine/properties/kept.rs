@@ -96,14 +96,8 @@ fn open_after(told: &[(Moment, Arc<Incident>)]) -> BTreeSet<IncidentId> {
     open
 }
 
-/// These compare much after every act: a quarter of the sequences that others are tried with.
-fn config() -> ProptestConfig {
-    let usual = ProptestConfig::default();
-    ProptestConfig { failure_persistence: None, cases: usual.cases.div_ceil(4), ..usual }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_has_what_is_known(acts in prop::collection::vec(act(), 1..60)) {

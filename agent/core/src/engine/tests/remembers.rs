@@ -95,6 +95,22 @@ fn was_readable_and_now_refused_holds_across_a_restart() {
 }
 
 #[test]
+fn was_writable_and_now_refused_holds_across_a_restart() {
+    let written = ProbeOk { root_inode: 2, read_data: true, wrote_data: true, ..ProbeOk::default() };
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.answer("a", Answer::Now(ProbeResult::Ok(written.clone())));
+    world.run(seconds(20));
+    let read = ProbeOk { wrote_data: false, ..written };
+    world.answer("a", Answer::Now(ProbeResult::WriteFailed { errno: Errno(13), read }));
+    world.run(seconds(40));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Auth)));
+    world.restart();
+    world.table();
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Auth)));
+}
+
+#[test]
 fn a_spent_budget_stays_spent_and_is_renewed_by_a_good_look() {
     let mut world = World::healthy(vec![spec("a", "fuse.sshfs", "host:", Mode::Act)]);
     world.answer("a", fails(107));
