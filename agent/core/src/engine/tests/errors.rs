@@ -147,6 +147,7 @@ fn refused_in(world: &mut World, namespace: u32) {
         op: Op::Open,
         count: 0,
         at: world.now,
+        after: None,
         task: Some(Task { tid: 7, pid: 7, comm: "app".into(), cgroup: 0, mnt_ns: namespace }),
     };
     world.feed(Input::Kernel(record));
