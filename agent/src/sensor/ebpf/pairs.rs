@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_second_name_whose_first_was_lost_condemns_nobody() {
         let mut pairs = Pairs::default();
-        assert_eq!(pairs.take(7, part::SECOND, at(1, op::CHANGE)), [at(1, op::EITHER), Place::Elsewhere]);
+        assert_eq!(pairs.take(7, part::SECOND, at(1, op::CHANGE)), [Place::Elsewhere, at(1, op::EITHER)]);
         for thread in 0..10 * u32::try_from(WAITING).unwrap() {
             pairs.take(thread, part::FIRST, at(1, op::CHANGE));
         }
