@@ -63,6 +63,7 @@ pub fn is_directory(place: &OwnedFd) -> Option<bool> {
 /// kernel: `STATX_MNT_ID`, `vfs_statx_path`, fs/stat.c, since 5.8; before that procfs tells it.
 pub fn mount_id(proc: &Proc, place: &OwnedFd) -> Result<MountId> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    // An XFS that has shut down refuses even this (`xfs_vn_getattr`, fs/xfs/xfs_iops.c).
     let told = statx(place, "", flags, StatxFlags::MNT_ID).ok();
     let told = told.filter(|told| StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::MNT_ID));
     if let Some(id) = told.and_then(|told| u32::try_from(told.stx_mnt_id).ok()) {

@@ -145,16 +145,8 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
     ensure!(fs::read_to_string(&seen)?.trim() == SECRET, "the helper was not given its variables");
     let names = words::volumes(&agent.scrape()?);
     ensure!(names.len() == SOURCES.len() + 2, "{names:?}");
-    // What people write by hand is kept and shown, too.
-    let paused = agent.command(&["pause", "v", "--reason", "password=Zx9 was wrong"])?;
-    ensure!(paused.status.success(), "{}", String::from_utf8_lossy(&paused.stderr));
-    let mut said = all_that_is_said(&agent, &names)?;
-    let state_dir = bench.path("state").display().to_string();
-    for question in ["show", "export"] {
-        let told = run_binary(&["state", question, "--state-dir", &state_dir])?;
-        ensure!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        said.push((format!("state {question}"), String::from_utf8_lossy(&told.stdout).into_owned()));
-    }
+    let mut said = by_hand(&agent, bench)?;
+    said.extend(all_that_is_said(&agent, &names)?);
     agent.terminate(SOON)?;
     said.push(("the log".to_owned(), agent.log()?));
     let state = files_below(&bench.path("state"))?;
@@ -170,6 +162,20 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
     let described = said.iter().find(|(place, _)| place == "describe v").context("not described")?;
     ensure!(described.1.contains("username=u") && described.1.contains("trying"), "{}", described.1);
     Ok(())
+}
+
+/// What people write by hand is kept and shown, too.
+fn by_hand(agent: &Agent, bench: &Bench) -> Result<Vec<(String, String)>> {
+    let paused = agent.command(&["pause", "v", "--reason", "password=Zx9 was wrong"])?;
+    ensure!(paused.status.success(), "{}", String::from_utf8_lossy(&paused.stderr));
+    let state_dir = bench.path("state").display().to_string();
+    let mut said = Vec::new();
+    for question in ["show", "export"] {
+        let told = run_binary(&["state", question, "--state-dir", &state_dir])?;
+        ensure!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        said.push((format!("state {question}"), String::from_utf8_lossy(&told.stdout).into_owned()));
+    }
+    Ok(said)
 }
 
 /// What the agent answers to everything that can be asked, with the name of the question.

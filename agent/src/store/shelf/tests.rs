@@ -48,6 +48,11 @@ fn mount() -> MountMemory {
     }
 }
 
+fn learnt() -> Learnt {
+    let identity = Identity { uuid: Some("u".to_owned()), fsid: Some("00000000000000aa".to_owned()) };
+    Learnt { identity, source: b"filer:/caf\xe9".to_vec() }
+}
+
 fn memory(volume: &str) -> Memory {
     Memory {
         volume: VolumeId::new(volume),
@@ -60,10 +65,7 @@ fn memory(volume: &str) -> Memory {
             options: Options::parse(b"rw,relatime"),
             super_options: Options::parse(b"rw,vers=4.2,hard"),
         })),
-        learnt: Some(Learnt {
-            identity: Identity { uuid: Some("u".to_owned()), fsid: Some("00000000000000aa".to_owned()) },
-            source: b"filer:/caf\xe9".to_vec(),
-        }),
+        learnt: Some(learnt()),
         trouble: Some(Trouble {
             state: HealthState::Quarantined,
             reason: Reason::WritebackLost,
