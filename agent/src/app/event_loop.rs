@@ -152,11 +152,9 @@ impl EventLoop {
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
         let mut outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
-        outputs.extend(engine.handle(clock::now(), Input::Pauses(opened.pauses)));
-        if let Some(own) = namespace {
-            outputs.extend(engine.handle(clock::now(), Input::Namespace(own)));
-        }
-        outputs.extend(engine.handle(clock::now(), Input::Remembered(opened.memories)));
+        let known = [Input::Pauses(opened.pauses), Input::Remembered(opened.memories)];
+        let known = known.into_iter().chain(namespace.map(Input::Namespace));
+        outputs.extend(known.flat_map(|input| engine.handle(clock::now(), input)));
         let mut this = Self {
             engine,
             store: Arc::new(opened.store),
