@@ -13,7 +13,7 @@ use agent_core::volume::Reach;
 
 use super::Test;
 use super::block::Device;
-use super::container::{Container, Hammer};
+use super::container::{Container, Hammer, assert_bare, mark};
 use super::fuse::{assert_is_dead, sentinel};
 use super::lab::{
     Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
@@ -461,30 +461,6 @@ fn stage_tree(content: u32) -> Action {
         "mount -t tmpfs new \"$0\" && mkdir $0/inner && echo {content} > $0/inner/file && echo {content} > $0/file"
     );
     super::lab::stage_by_command(&["sh", "-c", &script, "{target}"])
-}
-
-/// Marks the directories that no program may meet, before anything is mounted on them.
-fn mark(lab: &Lab) -> Vec<PathBuf> {
-    let places = ["volume", "container/data", "container/readonly", "container/inner"];
-    let places: Vec<PathBuf> = places.iter().map(|place| lab.directory(place)).collect();
-    for place in &places {
-        std::fs::write(place.join("bare"), "").unwrap();
-    }
-    places
-}
-
-/// Nothing was written into any of them.
-fn assert_bare(places: &[PathBuf]) {
-    let below = Path::new("/mnt/below");
-    std::fs::create_dir_all(below).unwrap();
-    run(&["mount", "--bind", "/mnt", text(below)]);
-    for place in places {
-        let place = below.join(place.strip_prefix("/mnt").unwrap());
-        let names: Vec<_> =
-            std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["bare"], "{}", place.display());
-    }
-    unmount(below);
 }
 
 fn no_program_meets_the_bare_directory() {
