@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, Setup, Volume};
+use integration_tests::harness::agent::{Agent, Setup, Volume, has_reason, is_in_state};
 use integration_tests::harness::bench::{Bench, in_memory};
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
 use integration_tests::harness::mnt_ns::{bind, make_bind_readonly};
@@ -24,7 +24,7 @@ const PACE: Duration = Duration::from_millis(50);
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let start = |name: &str| Injector::start(bench, name, "here");
     let (models, repaired, errors) = (start("models")?, start("repaired")?, start("errors")?);
-    let (hung, given_up, paused) = (start("hung")?, start("given-up")?, start("paused")?);
+    let (hung, given_up, idle) = (start("hung")?, start("given-up")?, start("paused")?);
     let shared = start("shared-a")?;
     let second = bench.make_directory("shared-b")?;
     bind(shared.mountpoint(), &second)?;
@@ -39,7 +39,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         served("repaired", &repaired).repaired_by(&command),
         watched("errors", errors.mountpoint()).sentinel("here"),
         watched("hung", hung.mountpoint()),
-        watched("paused", paused.mountpoint()),
+        watched("paused", idle.mountpoint()),
         watched("shared-a", shared.mountpoint()),
         watched("shared-b", &second),
         watched("readonly", &readonly),
@@ -68,19 +68,16 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     shared.set(&Mode::fail_all(Errno::ESTALE))?;
     given_up.kill()?;
     make_bind_readonly(&readonly)?;
-    agent.command(&["pause", "paused", "--reason", "for show"])?;
-    for (name, state, reason) in [
-        ("errors", "degraded", "io_error"),
-        ("hung", "degraded", "hung"),
-        ("readonly", "degraded", "readonly"),
-        ("missing", "degraded", "missing"),
-        ("given-up", "quarantined", "disconnected"),
-    ] {
-        let scrape = agent.wait_state(name, state)?;
-        let labels = [("volume", name), ("reason", reason)];
-        let is_so = scrape.value("mountie_volume_condition_reason", &labels)? > 0.0;
-        ensure!(is_so, "{name} is {state} for another reason: {}", scrape.summary());
+    let paused = agent.command(&["pause", "paused", "--reason", "for show"])?;
+    ensure!(paused.status.success(), "it cannot be paused: {}", String::from_utf8_lossy(&paused.stderr));
+    for (name, reason) in
+        [("errors", "io_error"), ("hung", "hung"), ("readonly", "readonly"), ("missing", "missing")]
+    {
+        agent.wait_degraded(name, reason)?;
     }
+    agent.wait_scrape("the one that cannot be repaired is given up", |scrape| {
+        Ok(is_in_state(scrape, "given-up", "quarantined")? && has_reason(scrape, "given-up", "disconnected")?)
+    })?;
     agent.wait_scrape("two volumes of one daemon are an incident", |scrape| {
         Ok(scrape.value("mountie_incidents", &[("kind", "daemon")])? > 0.0)
     })?;

@@ -65,7 +65,8 @@ impl Volume {
         causes
     }
 
-    /// The server as its incidents name it, where there is one.
+    /// The server by the first name that incidents know it by, where there is one; while it is not mounted, as it is
+    /// configured.
     pub(super) fn server_shown(&self) -> String {
         self.servers().into_iter().next().map(|server| server.name).unwrap_or_default()
     }

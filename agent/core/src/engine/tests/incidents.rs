@@ -125,6 +125,30 @@ fn one_server_under_two_names_is_one_server_by_its_address() {
 }
 
 #[test]
+fn a_volume_shows_the_server_that_its_source_names_where_its_type_has_one_and_no_secret() {
+    let rows = [
+        ("nfs4", "Filer.example:/export", "filer.example"),
+        ("nfs4", "[fe80::1]:/export", "fe80::1"),
+        ("cifs", "//nas/share", "nas"),
+        ("fuse.sshfs", "ann@host:/home", "host"),
+        ("fuse.davfs", "https://ann:Zx9@dav.example/files", "dav.example"),
+        ("fuse.s3fs", "bucket:/", ""),
+        ("ext4", "/dev/sdb1", ""),
+        ("tmpfs", "filer:/export", ""),
+    ];
+    let specs = rows.iter().enumerate();
+    let specs = specs.map(|(at, (fstype, source, _))| spec(&format!("v{at}"), fstype, source, Mode::Observe));
+    let mut world = World::healthy(specs.collect());
+    for (at, (fstype, source, server)) in rows.iter().enumerate() {
+        assert_eq!(world.status(&format!("v{at}")).server, *server, "{fstype} of {source}");
+    }
+    // Gone, it is still the server that should be there.
+    world.unmount("/mnt/v0");
+    world.run(seconds(5));
+    assert_eq!((world.status("v0").superblock, world.status("v0").server.as_str()), (None, "filer.example"));
+}
+
+#[test]
 fn what_somebody_unmounted_is_no_fault_of_the_server() {
     let mut world = World::healthy(vec![nfs("a", "filer"), nfs("b", "filer")]);
     world.unmount("/mnt/a");
