@@ -6,7 +6,8 @@
 //!   that hang at the same time do not keep the healthy ones waiting for a hundred deadlines.
 //! * `workers + abandoned_max` processes may exist in all, slow and abandoned ones included. Orders above
 //!   that wait.
-//! * With `abandoned_max` workers abandoned nothing is started: orders are answered with `TooManyAbandoned`.
+//! * With `abandoned_max` workers abandoned nothing is started: orders are answered with `TooManyAbandoned`, and each
+//!   time the oldest of those is killed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -175,6 +176,8 @@ impl Dispatcher {
     async fn hand_out(&mut self) {
         while !self.queue.is_empty() {
             if self.abandoned >= self.settings.abandoned_max {
+                // The oldest may make room for the next, where a signal ends its wait.
+                drop(self.late.pop_first());
                 for order in std::mem::take(&mut self.queue) {
                     let result = ProbeResult::NotRun(NotRun::TooManyAbandoned);
                     self.send(ProbeEvent::Report(report(order, clock::now(), result))).await;
