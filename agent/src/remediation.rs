@@ -131,6 +131,7 @@ impl Executor {
                 }
                 self.carry_out(&plan, action, limits, (&mut course, pending())).await
             };
+            let step = self.once_more(&plan, action, (&mut course, step)).await;
             let goes_on = course.record(name(action), step);
             course.known.staged_is_good |= goes_on && matches!(action, Action::CheckStaged { .. });
             self.note(plan.id, Some(course.steps.clone()));
@@ -149,6 +150,23 @@ impl Executor {
         self.note(plan.id, None);
         self.absences.end(&plan, course.gone_at);
         course.report(&plan)
+    }
+
+    /// A swap whose child was killed may be done by half: the new mount lies beneath the old one. Nothing but the rest of
+    /// it puts that in order while the new one is still known, and where nothing was done it begins anew.
+    async fn once_more(
+        &self,
+        plan: &Plan,
+        action: &Action,
+        (course, lost): (&mut Course, (Step, Duration)),
+    ) -> (Step, Duration) {
+        if !matches!(action, Action::Swap { .. }) || !matches!(lost.0.outcome, Outcome::HelperFailed(_)) {
+            return lost;
+        }
+        course.steps.push(line(name(action), &lost.0, lost.1));
+        let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
+        let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
+        self.carry_out(plan, action, limits, (course, pending())).await
     }
 
     /// What running plans have done so far.
