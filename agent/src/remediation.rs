@@ -118,8 +118,7 @@ impl Executor {
         let consumers = self.find_consumers(&plan, limits, control.stopped()).await;
         (course.consumers, course.known.related) = (consumers.found, consumers.related);
         for action in &plan.actions {
-            let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
-            let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
+            let limits = course.limits(&plan, action);
             let step = if is_aside && control.is_stopped() {
                 (stopped(name(action)), Duration::ZERO)
             } else if is_aside && action.is_aside() {
@@ -141,7 +140,7 @@ impl Executor {
         }
         if !course.outcome.is_success() {
             for action in &plan.undo {
-                let left = plan.timeout.saturating_sub(clock::now().since(course.begun)).max(UNDO_LIMIT);
+                let left = course.left(&plan).max(UNDO_LIMIT);
                 let limits = Limits { wait: left, act: left };
                 let (step, took) = self.carry_out(&plan, action, limits, (&mut course, pending())).await;
                 course.steps.push(line(&format!("undo {}", name(action)), &step, took));
@@ -164,8 +163,7 @@ impl Executor {
             return lost;
         }
         course.steps.push(line(name(action), &lost.0, lost.1));
-        let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
-        let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
+        let limits = course.limits(plan, action);
         self.carry_out(plan, action, limits, (course, pending())).await
     }
 
@@ -342,6 +340,17 @@ struct Course {
 }
 
 impl Course {
+    /// What is left of the plan's time.
+    fn left(&self, plan: &Plan) -> Duration {
+        plan.timeout.saturating_sub(clock::now().since(self.begun))
+    }
+
+    /// The time that an action has, if it begins now.
+    fn limits(&self, plan: &Plan, action: &Action) -> Limits {
+        let left = self.left(plan);
+        Limits { wait: left, act: left.min(plan.limit(action)) }
+    }
+
     fn begin() -> Self {
         Self {
             begun: clock::now(),

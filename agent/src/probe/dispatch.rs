@@ -126,14 +126,10 @@ impl Dispatcher {
                 self.keep(worker);
             }
             News::Abandoned(report, letting_go) => {
-                self.abandoned += 1;
                 self.late.insert(report.id, letting_go);
-                self.finish(report).await;
+                self.abandon(report).await;
             }
-            News::Failed(report) => {
-                self.abandoned += 1;
-                self.finish(report).await;
-            }
+            News::Failed(report) => self.abandon(report).await,
             News::Gone(returned) => {
                 self.abandoned = self.abandoned.saturating_sub(1);
                 if let Some((id, late)) = returned {
@@ -142,6 +138,12 @@ impl Dispatcher {
                 }
             }
         }
+    }
+
+    /// Its worker is not free, and is not waited for.
+    async fn abandon(&mut self, report: ProbeReport) {
+        self.abandoned += 1;
+        self.finish(report).await;
     }
 
     async fn finish(&mut self, report: ProbeReport) {
