@@ -3,8 +3,8 @@
 //! The agent itself never looks at a watched path: a call on a dead mount may never return, and cannot be
 //! called off. Workers look. A worker that misses its deadline is abandoned and its place is free at once. It is not
 //! killed: where a signal ends the wait for a server, its end would say nothing, and an answer that comes late tells
-//! a slow volume from one that hangs. The pool tells what it said at last, or that it is gone because it was let go. Workers
-//! that answer in time are used again, so a healthy mount never costs a fork.
+//! a slow volume from one that hangs. The pool tells what it said at last, or that it is gone because it was let go.
+//! Workers that answer in time are used again, so a healthy mount never costs a fork.
 //!
 //! At most one probe per superblock may be out: that is the engine's business, which waits for
 //! [`ProbeEvent::Returned`] before it looks again at what hangs. The pool bounds the number of processes.

@@ -118,8 +118,7 @@ impl Executor {
         let consumers = self.find_consumers(&plan, limits, control.stopped()).await;
         (course.consumers, course.known.related) = (consumers.found, consumers.related);
         for action in &plan.actions {
-            let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
-            let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
+            let limits = course.limits(&plan, action);
             let step = if is_aside && control.is_stopped() {
                 (stopped(name(action)), Duration::ZERO)
             } else if is_aside && action.is_aside() {
@@ -131,6 +130,7 @@ impl Executor {
                 }
                 self.carry_out(&plan, action, limits, (&mut course, pending())).await
             };
+            let step = self.once_more(&plan, action, (&mut course, step)).await;
             let goes_on = course.record(name(action), step);
             course.known.staged_is_good |= goes_on && matches!(action, Action::CheckStaged { .. });
             self.note(plan.id, Some(course.steps.clone()));
@@ -140,7 +140,7 @@ impl Executor {
         }
         if !course.outcome.is_success() {
             for action in &plan.undo {
-                let left = plan.timeout.saturating_sub(clock::now().since(course.begun)).max(UNDO_LIMIT);
+                let left = course.left(&plan).max(UNDO_LIMIT);
                 let limits = Limits { wait: left, act: left };
                 let (step, took) = self.carry_out(&plan, action, limits, (&mut course, pending())).await;
                 course.steps.push(line(&format!("undo {}", name(action)), &step, took));
@@ -149,6 +149,22 @@ impl Executor {
         self.note(plan.id, None);
         self.absences.end(&plan, course.gone_at);
         course.report(&plan)
+    }
+
+    /// A swap whose child was killed may be done by half: the new mount lies beneath the old one. Nothing but the rest of
+    /// it puts that in order while the new one is still known, and where nothing was done it begins anew.
+    async fn once_more(
+        &self,
+        plan: &Plan,
+        action: &Action,
+        (course, lost): (&mut Course, (Step, Duration)),
+    ) -> (Step, Duration) {
+        if !matches!(action, Action::Swap { .. }) || !matches!(lost.0.outcome, Outcome::HelperFailed(_)) {
+            return lost;
+        }
+        course.steps.push(line(name(action), &lost.0, lost.1));
+        let limits = course.limits(plan, action);
+        self.carry_out(plan, action, limits, (course, pending())).await
     }
 
     /// What running plans have done so far.
@@ -324,6 +340,17 @@ struct Course {
 }
 
 impl Course {
+    /// What is left of the plan's time.
+    fn left(&self, plan: &Plan) -> Duration {
+        plan.timeout.saturating_sub(clock::now().since(self.begun))
+    }
+
+    /// The time that an action has, if it begins now.
+    fn limits(&self, plan: &Plan, action: &Action) -> Limits {
+        let left = self.left(plan);
+        Limits { wait: left, act: left.min(plan.limit(action)) }
+    }
+
     fn begin() -> Self {
         Self {
             begun: clock::now(),

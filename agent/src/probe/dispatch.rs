@@ -6,7 +6,8 @@
 //!   that hang at the same time do not keep the healthy ones waiting for a hundred deadlines.
 //! * `workers + abandoned_max` processes may exist in all, slow and abandoned ones included. Orders above
 //!   that wait.
-//! * With `abandoned_max` workers abandoned nothing is started: orders are answered with `TooManyAbandoned`.
+//! * With `abandoned_max` workers abandoned nothing is started: orders are answered with `TooManyAbandoned`, and each
+//!   time the oldest of those is killed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -125,14 +126,10 @@ impl Dispatcher {
                 self.keep(worker);
             }
             News::Abandoned(report, letting_go) => {
-                self.abandoned += 1;
                 self.late.insert(report.id, letting_go);
-                self.finish(report).await;
+                self.abandon(report).await;
             }
-            News::Failed(report) => {
-                self.abandoned += 1;
-                self.finish(report).await;
-            }
+            News::Failed(report) => self.abandon(report).await,
             News::Gone(returned) => {
                 self.abandoned = self.abandoned.saturating_sub(1);
                 if let Some((id, late)) = returned {
@@ -141,6 +138,12 @@ impl Dispatcher {
                 }
             }
         }
+    }
+
+    /// Its worker is not free, and is not waited for.
+    async fn abandon(&mut self, report: ProbeReport) {
+        self.abandoned += 1;
+        self.finish(report).await;
     }
 
     async fn finish(&mut self, report: ProbeReport) {
@@ -175,6 +178,8 @@ impl Dispatcher {
     async fn hand_out(&mut self) {
         while !self.queue.is_empty() {
             if self.abandoned >= self.settings.abandoned_max {
+                // The oldest may make room for the next, where a signal ends its wait.
+                drop(self.late.pop_first());
                 for order in std::mem::take(&mut self.queue) {
                     let result = ProbeResult::NotRun(NotRun::TooManyAbandoned);
                     self.send(ProbeEvent::Report(report(order, clock::now(), result))).await;

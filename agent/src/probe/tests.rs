@@ -467,12 +467,30 @@ fn above_the_cap_nothing_is_started() {
 
             drop(hung);
             for _ in 0..2 {
-                assert!(matches!(bench.event().await, ProbeEvent::Late(_)));
+                assert!(matches!(bench.event().await, ProbeEvent::Late(_) | ProbeEvent::Returned(_)));
             }
             bench.settled(|stats| !stats.is_at_cap).await;
             bench.pool.start(any_order(10, PATIENCE));
             assert_eq!(bench.report().await.result, ProbeResult::NotRun(NotRun::Unreachable));
         });
+    });
+}
+
+#[test]
+fn at_the_cap_the_oldest_makes_room_where_a_signal_ends_its_wait() {
+    run(async {
+        let mut bench = Bench::new(Settings { abandoned_max: 2, ..settings("silent-worker.sh") });
+        let deadline = Duration::from_millis(50);
+        for id in 1..=2 {
+            bench.pool.start(any_order(id, deadline));
+            assert!(matches!(bench.report().await.result, ProbeResult::TimedOut { .. }));
+        }
+        bench.pool.start(any_order(3, deadline));
+        assert_eq!(bench.report().await.result, ProbeResult::NotRun(NotRun::TooManyAbandoned));
+        assert_eq!(bench.event().await, ProbeEvent::Returned(ProbeId(1)));
+        bench.pool.start(any_order(4, deadline));
+        assert!(matches!(bench.report().await.result, ProbeResult::TimedOut { .. }), "there is room again");
+        bench.pool.shutdown().await;
     });
 }
 

@@ -47,7 +47,7 @@ mod tests {
             mountpoint: "/mnt/models".into(),
             stage: "/run/mountie/stage/7".into(),
             server: None,
-            marks: Default::default(),
+            marks: None,
             old,
             actions: Vec::new(),
             undo: Vec::new(),

@@ -266,29 +266,43 @@ fn back_to_back(scene: &Scene, tree: &OwnedFd, place: &BytePath, why: &str) -> R
     let gap = clock::now().since(begun);
     // Not before the new one is there: reading the table takes its time.
     let gone = scene.expect_gone(&top);
-    let result = match (attached, gone) {
+    let result = both_halves(
+        (attached, gone),
+        &format!("mount the new one at {place}"),
+        || {
+            let _ = mount::detach(place);
+        },
+        || keepsake.as_ref().is_some_and(|old| mount::attach(old, place).is_ok()),
+    );
+    keepsake.into_iter().for_each(|old| scene.keep(old));
+    result?;
+    let mut step =
+        Step::new(Outcome::Changed, format!("detached the old mount at {place}, then mounted; {why}"));
+    step.gap = Some(gap);
+    Ok(step)
+}
+
+/// What came of a detach and of the attach after it, where the table says whether the old mount has gone. `doing`: the
+/// attach, for people.
+pub(super) fn both_halves(
+    (attached, gone): (rustix::io::Result<()>, Result<(), Stop>),
+    doing: &str,
+    take_off: impl FnOnce(),
+    put_back: impl FnOnce() -> bool,
+) -> Result<(), Stop> {
+    match (attached, gone) {
+        (Ok(()), Ok(())) => Ok(()),
         (Ok(()), Err(stop)) => {
             // The new one lies on the old one, which nobody has asked for.
-            let _ = mount::detach(place);
+            take_off();
             Err(stop)
         }
         (Err(_), Err(stop)) => Err(stop),
-        (Ok(()), Ok(())) => {
-            let mut step = Step::new(
-                Outcome::Changed,
-                format!("detached the old mount at {place}, then mounted; {why}"),
-            );
-            step.gap = Some(gap);
-            Ok(step)
-        }
         (Err(errno), Ok(())) => {
-            let is_back = keepsake.as_ref().is_some_and(|old| mount::attach(old, place).is_ok());
-            let end = if is_back { "the old one is back" } else { "nothing is mounted there now" };
-            Err(Stop::call(format!("mount the new one at {place} ({end})"), errno))
+            let end = if put_back() { "the old one is back" } else { "nothing is mounted there now" };
+            Err(Stop::call(format!("{doing} ({end})"), errno))
         }
-    };
-    keepsake.into_iter().for_each(|old| scene.keep(old));
-    result
+    }
 }
 
 #[cfg(test)]

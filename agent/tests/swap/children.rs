@@ -11,7 +11,8 @@ use nix::sys::signal::Signal;
 
 use super::Test;
 use super::lab::{
-    Lab, run, run_in_place, stage_by_command, stage_by_mount, start_bindfs, text, unmount, wait_for,
+    Lab, run, run_in_place, stage_by_command, stage_by_mount, stage_tmpfs, start_bindfs, swap_after, text,
+    unmount, wait_for,
 };
 use super::patience::patiently;
 
@@ -23,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_helper_that_mounts_something_else_is_refused", a_helper_that_mounts_something_else_is_refused),
     ("a_helper_that_mounts_nothing_is_refused_in_time", a_helper_that_mounts_nothing_is_refused),
     ("a_child_that_dies_without_an_answer_is_reported", a_child_that_dies_is_reported),
+    ("a_swap_whose_child_is_killed_is_finished_by_another", a_swap_whose_child_is_killed_is_finished),
     ("a_child_that_stays_after_its_answer_is_counted_and_holds_up_nothing", a_child_that_stays_is_counted),
     ("no_helper_is_started_beside_one_that_hangs", no_helper_is_started_beside_one_that_hangs),
     ("one_hanging_server_does_not_hold_up_another", one_hanging_server_does_not_hold_up_another),
@@ -155,6 +157,30 @@ fn a_child_that_dies_is_reported() {
     let report = lab.execute(lab.plan(vec![Action::Unstage]));
     assert_eq!(report.outcome, Outcome::HelperFailed(-9), "{report:#?}");
     assert!(report.steps[0].contains("look around"), "{report:#?}");
+}
+
+/// Killed at its work: whatever it has done, a second one does the rest.
+fn a_swap_whose_child_is_killed_is_finished() {
+    let lab = Lab::new("killed");
+    let own = std::env::current_exe().unwrap();
+    let (request, killed) = (lab.directory.join("request"), lab.directory.join("was-killed"));
+    let [own, request, killed] = [&own, &request, &killed].map(|path| text(path));
+    let exe = script(
+        &lab,
+        &format!(
+            "cat > {request}\nif grep -q '\"Swap\"' {request} && [ ! -e {killed} ]; then\n\
+             : > {killed}; kill -9 $$\nfi\nexec {own} \"$@\" < {request}"
+        ),
+    );
+    let lab = Lab::with_exe("killed", exe, None);
+    let first = lab.mount_tmpfs("first");
+    let report = lab.execute(lab.plan(swap_after(stage_tmpfs("second"), false, None)));
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    assert!(std::fs::exists(killed).unwrap(), "{report:#?}");
+    let stack = lab.stack();
+    assert!(stack.len() == 1 && stack[0].superblock != first, "{stack:#?}");
+    lab.assert_unstaged();
+    unmount(&lab.mountpoint);
 }
 
 fn a_child_that_stays_is_counted() {

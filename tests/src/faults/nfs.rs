@@ -212,28 +212,20 @@ const HUNG_REPAIRED: Repair<Clients> = Repair {
 
 const REPAIRS: &[Repair<Clients>] = &[
     STALE_REPAIRED,
-    Repair {
-        fault: Fault {
-            row: "NFSv4.2, export replaced",
-            set_up: |world, place| world.mount(place, V4),
-            ..STALE_REPAIRED.fault
-        },
-        fstype: "nfs4",
-        what: |world, place| Ok((world.source(place, V4), V4.to_owned())),
-        ..STALE_REPAIRED
-    },
+    over_v4("NFSv4.2, export replaced", STALE_REPAIRED),
     HUNG_REPAIRED,
+    over_v4("NFSv4.2 hard, packets lost for a while", HUNG_REPAIRED),
+];
+
+/// The same by the other protocol.
+const fn over_v4(row: &'static str, repair: Repair<Clients>) -> Repair<Clients> {
     Repair {
-        fault: Fault {
-            row: "NFSv4.2 hard, packets lost for a while",
-            set_up: |world, place| world.mount(place, V4),
-            ..HUNG_REPAIRED.fault
-        },
+        fault: Fault { row, set_up: |world, place| world.mount(place, V4), ..repair.fault },
         fstype: "nfs4",
         what: |world, place| Ok((world.source(place, V4), V4.to_owned())),
-        ..HUNG_REPAIRED
-    },
-];
+        ..repair
+    }
+}
 
 /// The names of the rows about repairs.
 pub(super) fn repairs() -> Vec<String> {

@@ -37,25 +37,27 @@ struct Way {
     one_in: usize,
 }
 
+const BINDFS: &[Need] = &[Need::Fuse, Need::Tool("bindfs")];
+
 const WAYS: &[Way] = &[
     Way {
         name: "mount, a FUSE daemon (bindfs) killed",
         prefix: "mount",
-        needs: &[Need::Fuse, Need::Tool("bindfs")],
+        needs: BINDFS,
         make: |bench, number| fuse(bench, number, "mount", by_mount),
         one_in: 1,
     },
     Way {
         name: "fstab, a FUSE daemon (bindfs) killed",
         prefix: "fstab",
-        needs: &[Need::Fuse, Need::Tool("bindfs")],
+        needs: BINDFS,
         make: |bench, number| fuse(bench, number, "fstab", by_fstab),
         one_in: 1,
     },
     Way {
         name: "command, a FUSE daemon (bindfs) killed",
         prefix: "command",
-        needs: &[Need::Fuse, Need::Tool("bindfs")],
+        needs: BINDFS,
         make: |bench, number| fuse(bench, number, "command", by_command),
         one_in: 1,
     },
@@ -63,7 +65,7 @@ const WAYS: &[Way] = &[
     Way {
         name: "systemd (a script stands for systemctl), a FUSE daemon (bindfs) killed",
         prefix: "systemd",
-        needs: &[Need::Fuse, Need::Tool("bindfs")],
+        needs: BINDFS,
         make: |bench, number| fuse(bench, number, "systemd", by_unit),
         one_in: 2,
     },

@@ -346,18 +346,7 @@ impl Engine {
     /// A probe that had timed out has answered. What it found may be too old, and the next look says it. But where it
     /// waits for long and fails then, again and again, as soft mounts of a server that is away do, it is not slow.
     pub(super) fn probe_late(&mut self, report: &ProbeReport, now: Monotonic) {
-        let is_good = matches!(report.result, ProbeResult::Ok(_));
-        let out = self.probing.out.get(&report.id).cloned();
-        self.probe_returned(report.id, now);
-        if is_good {
-            return;
-        }
-        let volume = out.and_then(|out| self.volumes.get_mut(&out.volume).filter(|volume| out.is_of(volume)));
-        if let Some(volume) = volume {
-            volume.evidence.slow = false;
-            volume.probes.failed_late();
-            volume.last_probe = Some((report.started.min(now), report.took, report.result.clone()));
-        }
+        self.come_back(report.id, Some(report), now);
     }
 
     /// Plans wait for the end of an errand, and not for one that hangs.
@@ -370,16 +359,30 @@ impl Engine {
 
     /// The worker of a probe that had timed out is gone. What it would have said is too old; the next look says it.
     pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
+        self.come_back(id, None, now);
+    }
+
+    fn come_back(&mut self, id: ProbeId, said: Option<&ProbeReport>, now: Monotonic) {
         let Some(out) = self.probing.end(id) else { return };
         self.touch_behind(&out);
         self.let_plans_begin(&out);
         if let Some(volume) = self.volumes.get_mut(&out.volume)
             && volume.probes.outstanding == Some(id)
         {
-            // It was late, but it came; unless it had to.
-            volume.evidence.slow |= !out.is_let_go;
             volume.probes.answer(now);
-            volume.probes.want(now);
+            match said {
+                Some(report) if !matches!(report.result, ProbeResult::Ok(_)) => {
+                    volume.evidence.slow = false;
+                    volume.probes.failed_late();
+                    volume.last_probe = Some((report.started.min(now), report.took, report.result.clone()));
+                }
+                Some(_) | None => {
+                    // It was late, but it came; unless it had to. What is good is a sign of life.
+                    volume.evidence.slow |= !out.is_let_go;
+                    volume.probes.fails_late &= said.is_none();
+                    volume.probes.want(now);
+                }
+            }
             self.touched.insert(out.volume);
         }
         self.freed.push(out.superblock);

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::top_of;
 use crate::remediation::scene::{STACK_LIMIT, Scene, Stop, say};
+use crate::remediation::swap::both_halves;
 use crate::sys::mount_exactly::{self, Place};
 use crate::sys::{clock, look};
 
@@ -135,21 +136,14 @@ fn back_to_back(
     scene.keep(held);
     // Not before the new one is there: reading the table takes its time.
     let gone = scene.expect_gone(top);
-    let result = match (attached, gone) {
-        (Ok(()), Ok(())) => Ok(gap),
-        (Ok(()), Err(stop)) => {
-            // The new one lies on the old one, which nobody has asked for.
-            let above = place.hold();
-            let _ = above.and_then(|above| mount_exactly::detach(&scene.proc, &above));
-            Err(stop)
-        }
-        (Err(_), Err(stop)) => Err(stop),
-        (Err(errno), Ok(())) => {
-            let is_back = keepsake.as_ref().is_some_and(|old| place.attach(old).is_ok());
-            let end = if is_back { "the old one is back" } else { "nothing is mounted there now" };
-            Err(Stop::call(format!("mount the new one ({end})"), errno))
-        }
-    };
+    let result = both_halves(
+        (attached, gone),
+        "mount the new one",
+        || {
+            let _ = place.hold().and_then(|above| mount_exactly::detach(&scene.proc, &above));
+        },
+        || keepsake.as_ref().is_some_and(|old| place.attach(old).is_ok()),
+    );
     keepsake.into_iter().for_each(|old| scene.keep(old));
-    result
+    result.map(|()| gap)
 }

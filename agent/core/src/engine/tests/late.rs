@@ -11,7 +11,15 @@ use crate::observation::{ProbeReport, ProbeResult, ProbeStep};
 use crate::time::Monotonic;
 use crate::verdict::HealthState::Degraded;
 use crate::verdict::{Advice, Reason};
-use crate::volume::Mode;
+use crate::volume::{Mode, VolumeSpec};
+
+/// A volume whose look hangs from now on.
+fn hanging(spec: VolumeSpec) -> World {
+    let mut world = World::healthy(vec![spec]);
+    world.answer("a", Answer::Hangs);
+    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    world
+}
 
 fn last_order(world: &World) -> ProbeOrder {
     let mut orders = world.log.iter().rev().filter_map(|(_, output)| match output {
@@ -31,9 +39,7 @@ fn last_look(world: &World) -> (ProbeId, Vec<usize>) {
 
 #[test]
 fn a_look_that_hangs_is_let_go_before_the_plan_and_its_end_is_no_answer() {
-    let mut world = World::healthy(vec![spec("a", "fuse.sshfs", "a-host:", Mode::Act)]);
-    world.answer("a", Answer::Hangs);
-    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    let mut world = hanging(spec("a", "fuse.sshfs", "a-host:", Mode::Act));
     world.run(seconds(8));
     assert_eq!(last_look(&world).1, [], "it may answer yet");
     world.run(seconds(2));
@@ -44,22 +50,40 @@ fn a_look_that_hangs_is_let_go_before_the_plan_and_its_end_is_no_answer() {
     assert!(!world.status("a").condition.advice.contains(&Advice::Slow));
 }
 
+fn failure() -> ProbeResult {
+    ProbeResult::Failed { step: ProbeStep::Root, errno: Errno(112) }
+}
+
+/// The look that hangs answers at last.
+fn say_late(world: &mut World, result: ProbeResult) {
+    let ProbeOrder { id, volume, generation, .. } = last_order(world);
+    let (started, took) = (world.now, seconds(9));
+    world.feed(Input::ProbeLate(ProbeReport { id, volume, generation, started, took, result }));
+}
+
+#[test]
+fn what_is_good_in_the_end_is_a_sign_of_life_whatever_came_before() {
+    let mut world = hanging(spec("a", "cifs", "//filer/a", Mode::Act));
+    world.run(seconds(5));
+    say_late(&mut world, failure());
+    world.run(seconds(5));
+    say_late(&mut world, good());
+    world.run(seconds(10));
+    assert!(world.running().is_empty(), "it hangs anew since its answer");
+    world.run(seconds(20));
+    assert_eq!(world.running().len(), 1);
+}
+
 #[test]
 fn a_volume_that_answers_late_and_only_with_failures_is_replaced() {
     for is_good in [false, true] {
-        let mut world = World::healthy(vec![spec("a", "cifs", "//filer/a", Mode::Act)]);
-        world.answer("a", Answer::Hangs);
-        world.feed(Input::ProbeNow(VolumeId::new("a")));
+        let mut world = hanging(spec("a", "cifs", "//filer/a", Mode::Act));
         for _ in 0..3 {
             world.run(seconds(9));
             if !world.running().is_empty() {
                 break;
             }
-            let ProbeOrder { id, volume, generation, .. } = last_order(&world);
-            let failure = ProbeResult::Failed { step: ProbeStep::Root, errno: Errno(112) };
-            let result = if is_good { good() } else { failure };
-            let (started, took) = (world.now, seconds(9));
-            world.feed(Input::ProbeLate(ProbeReport { id, volume, generation, started, took, result }));
+            say_late(&mut world, if is_good { good() } else { failure() });
             assert_eq!(world.state("a"), (Degraded, Some(Reason::Hung)));
         }
         assert_eq!(world.running().is_empty(), is_good, "late, and {is_good}");
@@ -68,9 +92,7 @@ fn a_volume_that_answers_late_and_only_with_failures_is_replaced() {
 
 #[test]
 fn a_look_that_hangs_is_let_go_when_its_mount_is_gone() {
-    let mut world = World::healthy(vec![spec("a", "nfs4", "filer:/a", Mode::Observe)]);
-    world.answer("a", Answer::Hangs);
-    world.feed(Input::ProbeNow(VolumeId::new("a")));
+    let mut world = hanging(spec("a", "nfs4", "filer:/a", Mode::Observe));
     world.run(seconds(100));
     assert_eq!(last_look(&world).1, []);
     let (look, _) = last_look(&world);
