@@ -28,6 +28,7 @@ use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
+use crate::export::chronicle::Chronicle;
 use crate::export::metrics::{Metrics, Suppression};
 use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
@@ -52,6 +53,7 @@ pub(super) struct Parts {
     pub(super) policy: Policy,
     pub(super) opened: Opened,
     pub(super) metrics: Metrics,
+    pub(super) chronicle: Arc<Chronicle>,
     pub(super) facts: Facts,
     pub(super) snapshots: watch::Sender<Arc<Snapshot>>,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -72,6 +74,7 @@ pub(super) struct EventLoop {
     store: Arc<Store>,
     executor: Arc<Executor>,
     metrics: Metrics,
+    chronicle: Arc<Chronicle>,
     facts: Facts,
     snapshots: watch::Sender<Arc<Snapshot>>,
     commands: mpsc::Receiver<Command>,
@@ -131,6 +134,7 @@ impl EventLoop {
             policy,
             opened,
             metrics,
+            chronicle,
             facts,
             snapshots,
             commands,
@@ -156,6 +160,7 @@ impl EventLoop {
             store: Arc::new(opened.store),
             executor: Arc::new(executor),
             metrics,
+            chronicle,
             facts,
             snapshots,
             commands,
@@ -300,6 +305,7 @@ impl EventLoop {
                 Output::WouldExecute(plan) => {
                     self.metrics.suppressed(Suppression::DryRun);
                     events::log_plan_would_run(&plan);
+                    self.chronicle.repair_due(&plan);
                 }
                 Output::Transition(transition) => {
                     self.changes.is_urgent = true;
@@ -308,6 +314,7 @@ impl EventLoop {
                         self.metrics.suppressed(cause);
                     }
                     events::log_transition(&transition);
+                    self.chronicle.transition(&transition);
                 }
                 Output::Track(tracked) => self.sources.track(tracked),
                 Output::FindConsumers(dead) => self.sources.find_consumers(dead),
@@ -315,6 +322,7 @@ impl EventLoop {
                 Output::Incident(moment, incident) => {
                     self.changes.is_urgent = true;
                     events::log_incident(moment, &incident);
+                    self.chronicle.incident(moment, &incident);
                 }
                 Output::Remember(memory) => self.store.remember(*memory),
                 Output::Forget(volume) => self.store.forget(volume),
@@ -324,6 +332,7 @@ impl EventLoop {
                 Output::Deed(deed) => {
                     self.changes.is_urgent = true;
                     events::log_deed(&deed);
+                    self.chronicle.deed(&deed);
                 }
                 Output::Settled { plan, outcome } => {
                     let store = Arc::clone(&self.store);
@@ -394,9 +403,10 @@ impl EventLoop {
         let has_started = self.table_seen && self.sources.is_watching();
         let ready = self.ready.update(has_started, &volumes);
         let mut snapshot = self.facts.snapshot(volumes, self.engine.incidents(), ready);
-        snapshot.deeds = self.engine.deeds();
         snapshot.progress = self.executor.progress();
         self.snapshots.send_replace(Arc::new(snapshot));
+        // Not before: who hears of something and then asks finds it so.
+        self.chronicle.show();
         // Who has left waits for nothing, also where the look never comes.
         self.waiting.retain(|_, waiting| {
             waiting.retain(|done| !done.is_closed());

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::Snapshot;
@@ -10,8 +11,11 @@ use crate::sensor::{ProgramState, ProgramStatus, ScanStats, SourceName, SourceSt
 use crate::sys::mount_limit::mount_limit;
 
 /// Facts about this host, gathered once at the start by whoever composes the agent.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
+    /// The host's name; empty when it has none.
+    #[serde(default)]
+    pub node: String,
     /// `uname -r`.
     pub kernel_release: String,
     /// `uname -m`.
@@ -24,7 +28,7 @@ pub struct HostFacts {
 }
 
 /// One privilege.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Privilege {
     /// `CAP_SYS_ADMIN`, …
     pub name: String,
@@ -38,7 +42,7 @@ pub struct Privilege {
 }
 
 /// Everything that `doctor` shows.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DoctorReport {
     /// Version of the agent.
     pub version: String,
@@ -56,7 +60,7 @@ pub struct DoctorReport {
 }
 
 /// How many mounts there are, and how many there may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MountsView {
     /// Entries in the table of the watched mount namespace.
     pub count: u64,
@@ -65,7 +69,7 @@ pub struct MountsView {
 }
 
 /// One source.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SourceView {
     /// As in `mountie_source_up`.
     pub name: String,
@@ -77,7 +81,7 @@ pub struct SourceView {
 }
 
 /// How a source does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceWord {
     /// Works in full.
@@ -89,7 +93,7 @@ pub enum SourceWord {
 }
 
 /// One kernel program.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ProgramView {
     /// Its name.
     pub program: String,
@@ -107,7 +111,7 @@ pub struct ProgramView {
 }
 
 /// What became of a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgramWord {
     /// Attached and counting.
