@@ -106,12 +106,9 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         Err(code) => return code,
     };
 
-    let metrics = match Metrics::new() {
+    let metrics = match metrics() {
         Ok(metrics) => metrics,
-        Err(error) => {
-            tracing::error!(error = %chain(&error), "Metrics cannot be made");
-            return ExitCode::Internal;
-        }
+        Err(code) => return code,
     };
     let mut facts = first_facts(&config, &namespace, &opened.store);
     let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), Vec::new(), false)));
@@ -159,6 +156,13 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     // Not before: the first scrape shows every volume that is expected.
     listeners.serve(&routers);
     event_loop.run().await
+}
+
+fn metrics() -> Result<Metrics, ExitCode> {
+    Metrics::new().map_err(|error| {
+        tracing::error!(error = %chain(&error), "Metrics cannot be made");
+        ExitCode::Internal
+    })
 }
 
 /// What is known before anything was tried.

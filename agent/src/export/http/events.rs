@@ -30,8 +30,6 @@ use crate::export::timestamp::Timestamp;
 use crate::export::view::{EventList, EventView, LostView, PulseView};
 use crate::sys::clock;
 
-/// A stream that takes nothing for so long is broken off.
-const TAKES_WITHIN: Duration = Duration::from_secs(20);
 /// Something is sent at least this often, so that both ends notice when the other is gone.
 const PULSE: Duration = Duration::from_secs(15);
 /// A browser that lost the stream comes back after so many milliseconds.
@@ -148,7 +146,8 @@ fn follow(shared: &Arc<Shared>, guest: &Arc<Guest>, headers: &HeaderMap, asked: 
     let news = shared.chronicle.news();
     let last = shared.chronicle.last();
     let (at, restarted) = asked.after.map_or((last.number(), false), |after| after.place_in(last));
-    let follower = Follower { chronicle: Arc::clone(&shared.chronicle), news, at, volume, form };
+    let chronicle = Arc::clone(&shared.chronicle);
+    let follower = Follower { chronicle, news, at, volume, form, takes_within: guest.takes_within() };
     tokio::spawn(follower.run(restarted, sender, Arc::clone(guest)));
     let headers = [(header::CONTENT_TYPE, form.media_type()), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::new(body)).into_response()
@@ -218,6 +217,7 @@ struct Follower {
     at: u64,
     volume: Option<String>,
     form: Form,
+    takes_within: Duration,
 }
 
 /// Why a stream ends.
@@ -298,7 +298,7 @@ impl Follower {
 
     /// Sends a text as soon as there is room for it.
     async fn send(&self, text: String, out: &mut Out) -> Result<(), End> {
-        match timeout(TAKES_WITHIN, out.send_data(Bytes::from(text))).await {
+        match timeout(self.takes_within, out.send_data(Bytes::from(text))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(End::Gone),
             Err(_) => Err(End::Stalled),

@@ -43,6 +43,7 @@ const LIMITS: Limits = Limits {
     head: Duration::from_secs(5),
     whole: Duration::from_secs(60),
     brief: Duration::from_secs(10),
+    takes: Duration::from_secs(20),
     silent: 64,
     scrapers: 16,
     readers: READERS,

@@ -37,6 +37,7 @@ const WIDE: Limits = Limits {
     head: PATIENCE,
     whole: PATIENCE,
     brief: PATIENCE,
+    takes: PATIENCE,
     silent: 8,
     scrapers: 8,
     readers: 8,

@@ -21,6 +21,8 @@ pub(in crate::export::http) struct Limits {
     /// One without a reader's place ends by then: a scrape, a question about liveness, one that asks for nothing. So
     /// does one of a follower, after the last that it is sent.
     pub(in crate::export::http) brief: Duration,
+    /// A stream that takes nothing for so long is broken off.
+    pub(in crate::export::http) takes: Duration,
     /// Connections that have not asked for anything yet, or were refused.
     pub(in crate::export::http) silent: usize,
     /// Those that have asked for metrics or liveness.
@@ -38,6 +40,7 @@ pub(super) struct Rooms {
     pub(super) scrapers: Crowd,
     readers: Arc<Semaphore>,
     followers: Arc<Semaphore>,
+    takes: Duration,
 }
 
 /// Guests of whom the first goes when there are too many.
@@ -87,6 +90,7 @@ impl Rooms {
             scrapers: crowd(limits.scrapers),
             readers: Arc::new(Semaphore::new(limits.readers)),
             followers: Arc::new(Semaphore::new(limits.followers)),
+            takes: limits.takes,
         }
     }
 }
@@ -134,6 +138,11 @@ impl Guest {
     pub(in crate::export::http) fn follow(&self) -> bool {
         let permit = Arc::clone(&self.rooms.followers).try_acquire_owned();
         permit.map(|permit| *self.place() = Place::Follower { _permit: permit }).is_ok()
+    }
+
+    /// For how long what is sent to a follower waits to be taken.
+    pub(in crate::export::http) fn takes_within(&self) -> Duration {
+        self.rooms.takes
     }
 
     /// What it follows has ended.

@@ -35,7 +35,7 @@ fn hostile() -> Snapshot {
     volume.condition.message = EVIL.to_owned();
     volume.culprits[0].3.comm = EVIL.to_owned();
     volume.hook = Some(EVIL.to_owned());
-    for (_, report) in &mut volume.last_repair {
+    if let Some((_, report)) = &mut volume.last_repair {
         report.steps.push(EVIL.to_owned());
     }
     snapshot
