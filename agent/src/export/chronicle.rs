@@ -1,6 +1,6 @@
 //! What has happened since the agent started, numbered, for those who ask and for those who follow.
 //!
-//! The event loop writes, and waits for nobody. The last [`KEPT`] entries are kept; who wants older ones is told how
+//! The event loop writes, and waits for nobody. The last entries are kept; who wants older ones is told how
 //! many are gone. What was written can be read once the snapshot that shows it is published: who hears of something
 //! and then asks finds it so.
 

@@ -56,6 +56,8 @@ fn asked(bench: &mut Bench) -> Result<()> {
     injector.set(&Mode::fail_all(nix::errno::Errno::EIO))?;
     let (_, told) = get()?;
     ensure!(looked(&told) && part(&told, "/Volume/Status/State") != "healthy", "{told}");
+    injector.set(&Mode::Ok)?;
+    agent.wait_state("v", "healthy")?;
     injector.set(&Mode::hang_all())?;
     let (status, told) = get()?;
     ensure!(status == 200 && !looked(&told) && part(&told, "/Volume/Name") == "v", "{told}");

@@ -62,7 +62,7 @@ fn hostile(bench: &mut Bench) -> Result<()> {
         for address in [address, format!("/volumes/{}", encoded(id))] {
             let one = page(&agent, &address)?;
             harmless(&one)?;
-            ensure!(one.contains("as JSON</a>") && !one.contains("There is no volume"), "{address}: {one}");
+            ensure!(one.contains(">as JSON</a>") && !one.contains("There is no volume"), "{address}: {one}");
         }
         let json: Value =
             serde_json::from_str(&agent.get(&format!("/api/v1/volumes/{}", encoded(id)))?.body)?;

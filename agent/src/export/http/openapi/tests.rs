@@ -103,11 +103,8 @@ impl Served {
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut text = String::new();
-        // A stream of events does not end.
         let read = stream.read_to_string(&mut text);
-        if !path.contains("follow") {
-            tokio::time::timeout(Duration::from_secs(60), read).await.unwrap().unwrap();
-        }
+        tokio::time::timeout(Duration::from_secs(60), read).await.unwrap().unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let media_type = head.split("content-type: ").nth(1).unwrap().split(['\r', ';']).next().unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), media_type.to_owned(), body.to_owned())
