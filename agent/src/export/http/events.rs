@@ -195,7 +195,8 @@ impl Form {
 
     fn pulse(self, id: EventId) -> String {
         match self {
-            Self::ServerSent => ": nothing new\n\n".to_owned(),
+            // The id alone: a browser that comes back goes on from here, and not from what it was shown last.
+            Self::ServerSent => format!(": nothing new\nid: {id}\n\n"),
             Self::Lines => {
                 let mut line = String::new();
                 self.write(&mut line, id, &PulseView { kind: "pulse".to_owned(), at: now(), id });
