@@ -45,17 +45,27 @@ pub struct Name {
     pub len: u32,
     /// Superblock of the directory it starts from, or 0.
     pub base_dev: u32,
+    /// Whether it is the only one of its call, see `record::part`.
+    pub part: u8,
 }
 
-/// Sends a name, within the budget of the caller's share.
+/// Whether the names of one more call may be sent: within the budget of the caller's share.
+#[inline(always)]
+pub fn may_send_names() -> bool {
+    // SAFETY: takes nothing, returns a number.
+    let ktime = unsafe { bpf_ktime_get_ns() };
+    let may = within_budget(ktime, (bpf_get_current_pid_tgid() >> 32) as u32);
+    if !may {
+        drop_one(dropped::NAMES);
+    }
+    may
+}
+
+/// Sends a name.
 #[inline(always)]
 pub fn name(failure: &Failure, name: &Name, key: *const Key<NameBytes>) {
     // SAFETY: takes nothing, returns a number.
     let ktime = unsafe { bpf_ktime_get_ns() };
-    if !within_budget(ktime, (bpf_get_current_pid_tgid() >> 32) as u32) {
-        drop_one(dropped::NAMES);
-        return;
-    }
     let Some(record) = NAME_RECORD.get_ptr_mut(scratch_row()) else {
         return;
     };
@@ -68,7 +78,7 @@ pub fn name(failure: &Failure, name: &Name, key: *const Key<NameBytes>) {
         (*record).dir = name.dir;
         (*record).errno = failure.errno;
         (*record).op = failure.op;
-        (*record).reserved = 0;
+        (*record).part = name.part;
         (*record).path_len = name.len;
         (*record).base_dev = name.base_dev;
         // One call instead of 256 instructions.

@@ -126,16 +126,29 @@ pub fn has_namespace_root(task: Address) -> Option<bool> {
 
 /// Whether a `struct path` ends at a regular file or a directory. Waiting on pipes, sockets and terminals that lie
 /// in a file system says nothing about it.
+#[inline(always)]
+pub fn is_file_or_directory(path: Address) -> Option<bool> {
+    const DIRECTORY: u16 = 0o040_000;
+    const REGULAR: u16 = 0o100_000;
+    let format = format(path)?;
+    Some(format == DIRECTORY || format == REGULAR)
+}
+
+/// Whether an open file is a socket.
+#[inline(always)]
+pub fn is_socket(file: Address) -> bool {
+    const SOCKET: u16 = 0o140_000;
+    format(file.wrapping_add(u64::from(offset!(file_f_path)))) == Some(SOCKET)
+}
+
+/// What kind of file a `struct path` ends at.
 ///
 /// kernel: `S_IFMT`, include/uapi/linux/stat.h, all versions.
 #[inline(always)]
-pub fn is_file_or_directory(path: Address) -> Option<bool> {
+fn format(path: Address) -> Option<u16> {
     const FORMAT: u16 = 0o170_000;
-    const DIRECTORY: u16 = 0o040_000;
-    const REGULAR: u16 = 0o100_000;
     let inode = follow(follow(path, offset!(path_dentry))?, offset!(dentry_d_inode))?;
-    let format = read::<u16>(inode, offset!(inode_i_mode))? & FORMAT;
-    Some(format == DIRECTORY || format == REGULAR)
+    Some(read::<u16>(inode, offset!(inode_i_mode))? & FORMAT)
 }
 
 /// The number of a `struct pid` at a depth of nested process id namespaces, 0 when it has none there.

@@ -10,7 +10,7 @@ use aya_ebpf::maps::lpm_trie::Key;
 use crate::count::tracked;
 use crate::kernel_struct::{self, Address};
 use crate::maps::{NAME_KEY, NAMES, ROOT_NAME, ROOTS, host_mnt_ns};
-use crate::shape::shape;
+use crate::shape::Shape;
 
 /// `AT_FDCWD`: relative to the working directory. kernel: include/uapi/linux/fcntl.h, since 2.6.16.
 pub const AT_FDCWD: i32 = -100;
@@ -21,9 +21,8 @@ pub enum Placed {
     At(u32, u64),
     /// On nothing that is tracked.
     Elsewhere,
-    /// Only the agent can tell. So many bytes of the name are in the scratch row, and it starts from this
-    /// tracked superblock (or 0).
-    Unknown(u32, u32),
+    /// Only the agent can tell. The name starts from this tracked superblock (or 0).
+    Unknown(u32),
 }
 
 /// A failed call in the making: what is known besides the place.
@@ -103,12 +102,12 @@ pub fn scratch() -> Option<*mut Key<NameBytes>> {
     NAME_KEY.get_ptr_mut(scratch_row())
 }
 
-/// Copies a name into the scratch row; its length without the end mark.
+/// Copies a name into the scratch row; its length without the end mark. Names that are longer are cut.
 ///
 /// kernel: `strncpy_from_user_nofault`, mm/maccess.c: an empty text gives 1, with its end mark, since 6.13, and 0
 /// before that.
 #[inline(always)]
-fn copy(text: Address, key: *mut Key<NameBytes>) -> Option<u32> {
+pub fn copy(text: Address, key: *mut Key<NameBytes>) -> Option<u32> {
     let size = NAME_BYTES as u32;
     if text == 0 {
         return Some(0);
@@ -124,17 +123,27 @@ fn copy(text: Address, key: *mut Key<NameBytes>) -> Option<u32> {
     if copied > 0 && copied <= NAME_BYTES as i64 { Some(copied as u32 - 1) } else { None }
 }
 
-/// Places the name `text`, relative to the descriptor `dir`.
+/// A name in the scratch row, and what it looks like.
+pub struct Name {
+    /// Its bytes.
+    pub key: *mut Key<NameBytes>,
+    /// How many there are.
+    pub len: u32,
+    /// What its components are.
+    pub shape: Shape,
+}
+
+/// Places a name, relative to the descriptor `dir`.
 #[inline(always)]
-pub fn by_name(failure: &Failure, dir: i32, text: Address, key: *mut Key<NameBytes>) -> Option<Placed> {
-    let len = copy(text, key)?;
+pub fn by_name(failure: &Failure, dir: i32, name: &Name) -> Option<Placed> {
+    let Name { key, len, .. } = *name;
     // SAFETY: `key` is a checked pointer to this processor's own row.
     let absolute = len > 0 && unsafe { (*key).data[0] } == b'/';
-    if absolute { by_absolute_name(failure, len, key) } else { by_base(failure, dir, len, key) }
+    if absolute { by_absolute_name(failure, name) } else { by_base(failure, dir, name) }
 }
 
 #[inline(always)]
-fn by_base(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> Option<Placed> {
+fn by_base(failure: &Failure, dir: i32, name: &Name) -> Option<Placed> {
     let mount = if dir == AT_FDCWD {
         kernel_struct::mount_of_cwd(failure.task)?
     } else {
@@ -142,24 +151,25 @@ fn by_base(failure: &Failure, dir: i32, len: u32, key: *mut Key<NameBytes>) -> O
     };
     let Some((s_dev, root_ino, flags)) = by_mount(mount) else {
         // An empty name is the descriptor itself: nothing to look up.
-        return Some(if len == 0 { Placed::Elsewhere } else { Placed::Unknown(len, 0) });
+        return Some(if name.len == 0 { Placed::Elsewhere } else { Placed::Unknown(0) });
     };
-    if len == 0 {
+    if name.len == 0 {
         return Some(Placed::At(s_dev, root_ino));
     }
-    if shape(words(key)).climbs {
-        return Some(Placed::Unknown(len, 0));
+    if name.shape.climbs() {
+        return Some(Placed::Unknown(0));
     }
     let nested = flags & TRACKED_NESTED != 0;
-    Some(if nested { Placed::Unknown(len, s_dev) } else { Placed::At(s_dev, root_ino) })
+    Some(if nested { Placed::Unknown(s_dev) } else { Placed::At(s_dev, root_ino) })
 }
 
 #[inline(always)]
-fn by_absolute_name(failure: &Failure, len: u32, key: *mut Key<NameBytes>) -> Option<Placed> {
+fn by_absolute_name(failure: &Failure, name: &Name) -> Option<Placed> {
+    let Name { key, len, shape } = *name;
     let own = kernel_struct::mount_namespace(failure.task) == Some(host_mnt_ns())
         && kernel_struct::has_namespace_root(failure.task) == Some(true);
-    if !own || !shape(words(key)).plain {
-        return Some(Placed::Unknown(len, 0));
+    if !own || !shape.is_plain() {
+        return Some(Placed::Unknown(0));
     }
     // The trie's entries end with a slash, so the name must, too. A name that was cut needs none.
     // The mask comes after the black box, which goes through the stack: the verifier of 5.10 forgets the bounds
@@ -179,7 +189,7 @@ fn by_absolute_name(failure: &Failure, len: u32, key: *mut Key<NameBytes>) -> Op
 
 /// The bytes of the name in the scratch row, as words: they begin four bytes into a row that is aligned to eight.
 #[inline(always)]
-fn words(key: *const Key<NameBytes>) -> *const u32 {
+pub fn words(key: *const Key<NameBytes>) -> *const u32 {
     // SAFETY: an address within the row; nothing is read here.
     unsafe { (&raw const (*key).data).cast() }
 }

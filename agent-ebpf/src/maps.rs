@@ -11,9 +11,10 @@ use aya_ebpf::maps::{
 };
 
 use crate::note::Note;
+use crate::programs::names::Spot;
 
-/// A volume that is sick shows a handful of (errno, kind) pairs; 1,000 tracked volumes that are all sick need
-/// about 8,000 keys. Costs 192 KiB a processor.
+/// A volume that is sick shows a handful of (errno, kind) pairs; 1,000 tracked volumes that are all sick need some
+/// thousand keys at a time. The agent takes the stalest out before it is full. Costs 192 KiB a processor.
 ///
 /// Preallocated, like every hash here: a raw tracepoint with another one gives a `WARN` with a stack in the
 /// kernel's log, and is refused on real-time kernels.
@@ -75,6 +76,11 @@ pub static NAME_KEY: PerCpuArray<Key<NameBytes>> = PerCpuArray::with_max_entries
 /// Names being sent: too large for the stack. Costs 5 KiB a processor.
 #[map]
 pub static NAME_RECORD: PerCpuArray<NameRecord> = PerCpuArray::with_max_entries(settings::SCRATCH_ROWS, 0);
+
+/// Where the one or two files of a call are. Not on the stack: there the verifier remembers what each way through
+/// the look at one name has found, and walks the look at the other once for each.
+#[map]
+pub static SPOTS: PerCpuArray<[Spot; 2]> = PerCpuArray::with_max_entries(settings::SCRATCH_ROWS, 0);
 
 /// Names of the roots of subvolumes: too large for the stack. Apart from names being looked up, in the middle of
 /// which they are needed. Costs 4 KiB a processor.
@@ -186,17 +192,19 @@ pub(crate) use offset;
 /// Whether the errno is in the counted list.
 #[inline(always)]
 pub fn is_counted(errno: u16) -> bool {
-    // SAFETY: as in `offset!`.
-    let words = unsafe { core::ptr::read_volatile(&raw const FILTER.counted) };
-    in_bitmap(errno, words)
+    in_bitmap(errno, &raw const FILTER.counted)
 }
 
 /// Whether a name with this errno is worth sending.
 #[inline(always)]
 pub fn is_hard(errno: u16) -> bool {
-    // SAFETY: as in `offset!`.
-    let words = unsafe { core::ptr::read_volatile(&raw const FILTER.hard) };
-    in_bitmap(errno, words)
+    in_bitmap(errno, &raw const FILTER.hard)
+}
+
+/// Whether a socket answers with this errno as well.
+#[inline(always)]
+pub fn is_of_sockets(errno: u16) -> bool {
+    in_bitmap(errno, &raw const FILTER.of_sockets)
 }
 
 /// Inode number of the host's mount namespace.
@@ -206,13 +214,14 @@ pub fn host_mnt_ns() -> u32 {
     unsafe { core::ptr::read_volatile(&raw const FILTER.host_mnt_ns) }
 }
 
+/// By address: a choice between words would make the verifier go on once for each.
 #[inline(always)]
-fn in_bitmap(errno: u16, [first, second, third]: [u64; settings::ERRNO_WORDS]) -> bool {
-    let word = match errno >> 6 {
-        0 => first,
-        1 => second,
-        2 => third,
-        _ => 0,
-    };
+fn in_bitmap(errno: u16, bitmap: *const [u64; settings::ERRNO_WORDS]) -> bool {
+    let index = usize::from(errno >> 6);
+    if index >= settings::ERRNO_WORDS {
+        return false;
+    }
+    // SAFETY: within the bitmap; else as in `offset!`.
+    let word = unsafe { core::ptr::read_volatile(bitmap.cast::<u64>().add(index)) };
     (word >> (errno & 63)) & 1 == 1
 }

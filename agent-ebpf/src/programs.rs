@@ -9,6 +9,7 @@ mod fexit_notes;
 mod file_system;
 mod fuse;
 mod io_uring;
+pub mod names;
 mod sigbus;
 mod sys_exit;
 mod whoami;

@@ -8,15 +8,25 @@ use agent_common::key::NAME_BYTES;
 const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 const EACH: u64 = 0x0101_0101_0101_0101;
 
-const PLAIN: u64 = 1;
-const CLIMBS: u64 = 2;
+const PLAIN: u32 = 1;
+const CLIMBS: u32 = 2;
 
-/// What was found.
-pub struct Shape {
+/// What was found, as bits: the programs' functions return what fits a register.
+#[derive(Clone, Copy)]
+pub struct Shape(pub u32);
+
+impl Shape {
     /// No `.`, `..` or empty component: its bytes are its place.
-    pub plain: bool,
+    #[inline(always)]
+    pub fn is_plain(self) -> bool {
+        self.0 & PLAIN != 0
+    }
+
     /// A `..` component.
-    pub climbs: bool,
+    #[inline(always)]
+    pub fn climbs(self) -> bool {
+        self.0 & CLIMBS != 0
+    }
 }
 
 /// The state from the word before, as the bit that moves into the first byte of the next.
@@ -29,17 +39,10 @@ struct Carry {
     two_dots: u64,
 }
 
-/// Looks at every component of a name of `NAME_BYTES` bytes that ends with NUL.
-#[inline(always)]
-pub fn shape(words: *const u32) -> Shape {
-    let bits = look(words);
-    Shape { plain: bits & PLAIN != 0, climbs: bits & CLIMBS != 0 }
-}
-
-/// A function of its own: what it needs of the stack is then needed nowhere else. It gives bits, since the
-/// programs' functions return what fits a register.
+/// Looks at every component of a name of `NAME_BYTES` bytes that ends with NUL. A function of its own: what it needs of
+/// the stack is then needed nowhere else.
 #[inline(never)]
-fn look(words: *const u32) -> u64 {
+pub fn look(words: *const u32) -> u32 {
     let mut carry = Carry { start: 0, dot: 0, two_dots: 0 };
     let (mut odd, mut climbs, mut alive) = (0u64, 0u64, u64::MAX);
     // A relative name begins a component with its first byte; an absolute one does with its second.
@@ -61,10 +64,14 @@ fn look(words: *const u32) -> u64 {
         odd |= ((start & slash) | (after_dot & stop)) & valid;
         climbs |= after_two & stop & valid;
         carry = Carry { start: slash >> 56, dot: dot >> 56, two_dots: two_dots >> 56 };
-        // All ones while no end mark was seen, zero from then on.
-        alive &= ((end | end.wrapping_neg()) >> 63).wrapping_sub(1);
+        // All ones while no end mark was seen, zero from then on. Whether a number is zero would be asked by a branch,
+        // and the verifier would go on both ways from each word: so the bits are folded into one.
+        let halves = end | end >> 32;
+        let quarters = halves | halves >> 16;
+        let any = (quarters | quarters >> 8) >> 7 & 1;
+        alive &= any.wrapping_sub(1);
     }
-    u64::from(odd | climbs == 0) * PLAIN | u64::from(climbs != 0) * CLIMBS
+    u32::from(odd | climbs == 0) * PLAIN | u32::from(climbs != 0) * CLIMBS
 }
 
 /// The highest bit of each byte that equals `byte`; exact for every byte.

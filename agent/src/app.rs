@@ -28,6 +28,7 @@ use crate::probe::{self, Pool};
 use crate::remediation::{self, Executor, needs};
 use crate::sensor::SourceName;
 use crate::store;
+use crate::sys::descriptors;
 
 mod asks;
 mod changes;
@@ -61,6 +62,7 @@ const CHECK_GRACE: Duration = Duration::from_secs(1);
 /// Runs the agent until a signal ends it.
 pub(crate) async fn run(config: Config, from: config::Sources) -> ExitCode {
     info!(version = env!("CARGO_PKG_VERSION"), "Agent starts");
+    descriptors::allow_many();
     let lock = match lock::take(&config.agent.lock_file()).await {
         Ok(lock) => Some(lock),
         Err(lock::LockError::Held { path, pid }) => {
@@ -136,6 +138,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let asks = asks::Asks::new(asking_settings(&config, &namespace));
     let parts = Parts {
         policy: config.policy,
+        namespace: namespace.inode,
         opened,
         metrics,
         chronicle,

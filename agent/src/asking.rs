@@ -19,6 +19,7 @@ use tokio::time::timeout;
 pub(crate) mod answer;
 mod exec;
 mod launch;
+mod places;
 mod post;
 mod reach;
 
@@ -51,8 +52,10 @@ pub struct Asker {
     settings: Arc<Settings>,
     /// Programs of hooks that were killed and live on.
     stuck: Arc<AtomicUsize>,
-    /// Threads that look for the sockets of hooks.
+    /// Threads that look for hooks.
     connecting: Arc<AtomicUsize>,
+    /// Children that try servers.
+    trying: Arc<AtomicUsize>,
 }
 
 /// Why there is no answer, and what people are told of it.
@@ -72,7 +75,8 @@ impl Asker {
     /// Nothing is started before the first question.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings: Arc::new(settings), stuck: Arc::default(), connecting: Arc::default() }
+        let (stuck, connecting, trying) = (Arc::default(), Arc::default(), Arc::default());
+        Self { settings: Arc::new(settings), stuck, connecting, trying }
     }
 
     /// Asks a hook, with the evidence as JSON.
@@ -102,7 +106,7 @@ impl Asker {
 
     /// Tries a server.
     pub async fn reach(&self, order: ReachOrder) -> ReachReport {
-        let reach = reach::ask(&self.settings, &order).await.unwrap_or_else(|error| {
+        let reach = reach::ask(&self.settings, &order, &self.trying).await.unwrap_or_else(|error| {
             tracing::debug!(error = %crate::error_chain::chain(&error), "A server could not be tried");
             Reach::Unknown
         });

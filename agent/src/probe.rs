@@ -1,9 +1,10 @@
 //! Active checks by a pool of disposable worker processes.
 //!
 //! The agent itself never looks at a watched path: a call on a dead mount may never return, and cannot be
-//! called off. Workers look. A worker that misses its deadline is killed and abandoned, its place is free
-//! at once, and the pool tells when the process is really gone. Workers that answer are used again, so a
-//! healthy mount never costs a fork.
+//! called off. Workers look. A worker that misses its deadline is abandoned and its place is free at once. It is not
+//! killed: where a signal ends the wait for a server, its end would say nothing, and an answer that comes late tells
+//! a slow volume from one that hangs. The pool tells what it said at last, or that it is gone because it was let go. Workers
+//! that answer in time are used again, so a healthy mount never costs a fork.
 //!
 //! At most one probe per superblock may be out: that is the engine's business, which waits for
 //! [`ProbeEvent::Returned`] before it looks again at what hangs. The pool bounds the number of processes.
@@ -64,6 +65,8 @@ pub enum ProbeEvent {
     Report(ProbeReport),
     /// The worker of an order that was answered with `TimedOut` is gone: its superblock may be probed again.
     Returned(ProbeId),
+    /// The same, and it has answered after all.
+    Late(ProbeReport),
 }
 
 /// The pool in numbers.
@@ -71,7 +74,7 @@ pub enum ProbeEvent {
 pub struct Stats {
     /// Probes that a worker has taken and not answered.
     pub inflight: usize,
-    /// Workers that were killed and are not gone yet.
+    /// Workers that are late, or were killed and are not gone yet.
     pub abandoned: usize,
     /// Worker processes started so far.
     pub started_total: u64,
@@ -83,11 +86,17 @@ pub struct Stats {
     pub start_error: Option<Arc<str>>,
 }
 
+/// What the dispatcher is asked for.
+enum Wish {
+    Look(ProbeOrder),
+    LetGo(ProbeId),
+}
+
 /// The handle of the pool. Dropping it ends the pool like [`Pool::shutdown`], without waiting.
 #[derive(Debug)]
 pub struct Pool {
     /// Unbounded, since `start` must never wait; the engine orders at most one probe per superblock.
-    orders: mpsc::UnboundedSender<ProbeOrder>,
+    wishes: mpsc::UnboundedSender<Wish>,
     stats: watch::Receiver<Stats>,
     /// Set to true, or dropped, it ends the dispatcher.
     closing: watch::Sender<bool>,
@@ -98,11 +107,11 @@ impl Pool {
     /// Starts the pool, without a worker yet. Needs a runtime whose thread lives as long as the agent.
     #[must_use]
     pub fn new(settings: Settings, events: mpsc::Sender<ProbeEvent>) -> Self {
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let (wishes, inbox) = mpsc::unbounded_channel();
         let (stats_sender, stats) = watch::channel(Stats::default());
         let (closing, closing_seen) = watch::channel(false);
         let dispatcher = Dispatcher::new(settings, events, stats_sender, closing_seen);
-        Self { orders, stats, closing, dispatcher: tokio::spawn(dispatcher.run(inbox)) }
+        Self { wishes, stats, closing, dispatcher: tokio::spawn(dispatcher.run(inbox)) }
     }
 
     /// Tries whether a worker can be started and can work here: for the start of the agent and for
@@ -120,7 +129,14 @@ impl Pool {
     /// Orders a probe. Never waits. The deadline counts from the moment at which a worker takes it.
     pub fn start(&self, order: ProbeOrder) {
         // Fails only after the pool has ended, when nobody waits for answers.
-        let _ = self.orders.send(order);
+        let _ = self.wishes.send(Wish::Look(order));
+    }
+
+    /// Kills the worker of an order that was answered with `TimedOut`. Never waits; [`ProbeEvent::Returned`] follows
+    /// when it is gone, unless the kernel holds it in its call for ever.
+    pub fn let_go(&self, order: ProbeId) {
+        // As above.
+        let _ = self.wishes.send(Wish::LetGo(order));
     }
 
     /// The pool in numbers, as of its last change.

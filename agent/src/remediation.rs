@@ -15,12 +15,13 @@ use agent_core::errno::Errno;
 use agent_core::id::{MountId, PlanId};
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
+use agent_core::remediation::plan::server_name;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::time::Monotonic;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 mod abort;
+mod absences;
 mod act;
 mod arguments;
 mod attributes;
@@ -33,6 +34,7 @@ mod everywhere;
 mod fstab;
 mod helper;
 mod in_place;
+mod kinship;
 pub mod needs;
 mod redact;
 mod restart;
@@ -48,13 +50,14 @@ pub use act::run_act;
 pub use control::{Control, Stop};
 
 use crate::sys::clock;
+use absences::Absences;
 use child::{ChildError, Ending, Launcher};
-use servers::Servers;
+use servers::{Permit, Servers};
 use wire::{Known, Request, Step, WireAction};
 
 /// The time an undo step gets at least: the plan's own may be used up.
 const UNDO_LIMIT: Duration = Duration::from_secs(10);
-/// How long the last helper of a volume may take to be gone: it has ended, or was killed.
+/// How long the last helper of a volume, or of a server, may take to be gone: it has ended, or was killed.
 const LINGER: Duration = Duration::from_secs(2);
 /// Looking through all mount tables of a node, which reads procfs alone.
 const FIND_LIMIT: Duration = Duration::from_secs(10);
@@ -81,6 +84,7 @@ pub struct Executor {
     launcher: Launcher,
     stage_root: BytePath,
     servers: Servers,
+    absences: Absences,
     /// What running plans have done, one line a step.
     progress: Mutex<BTreeMap<PlanId, Vec<String>>>,
 }
@@ -91,7 +95,8 @@ impl Executor {
     pub fn new(settings: Settings) -> Self {
         let Settings { exe, namespace, stage_root } = settings;
         let launcher = Launcher { exe, namespace, stuck: Arc::new(AtomicUsize::new(0)) };
-        Self { launcher, stage_root, servers: Servers::default(), progress: Mutex::default() }
+        let (servers, absences) = (Servers::default(), Absences::default());
+        Self { launcher, stage_root, servers, absences, progress: Mutex::default() }
     }
 
     /// How many children (or helpers of theirs) were given up and still live.
@@ -107,10 +112,11 @@ impl Executor {
 
     /// The same, and it can be stopped until it changes the volume's place itself.
     pub async fn execute_under(&self, plan: Plan, control: Control) -> PlanReport {
-        let mut course = Course::begin();
+        let mut course = Course { gone_at: self.absences.begin(&plan), ..Course::begin() };
         let mut is_aside = true;
         let limits = Limits { wait: plan.timeout, act: FIND_LIMIT };
-        course.consumers = self.find_consumers(&plan, limits).await;
+        let consumers = self.find_consumers(&plan, limits, control.stopped()).await;
+        (course.consumers, course.known.related) = (consumers.found, consumers.related);
         for action in &plan.actions {
             let left = plan.timeout.saturating_sub(clock::now().since(course.begun));
             let limits = Limits { wait: left, act: left.min(plan.limit(action)) };
@@ -141,6 +147,7 @@ impl Executor {
             }
         }
         self.note(plan.id, None);
+        self.absences.end(&plan, course.gone_at);
         course.report(&plan)
     }
 
@@ -172,10 +179,16 @@ impl Executor {
     }
 
     /// Has one child do something that needs no leave.
-    async fn ask(&self, plan: &Plan, action: WireAction, limits: Limits, known: Known) -> Step {
+    async fn ask(
+        &self,
+        plan: &Plan,
+        action: WireAction,
+        limits: Limits,
+        (known, stop): (Known, impl Future<Output = ()>),
+    ) -> Step {
         let limit = limits.act.min(limits.wait);
         let request = Request::new(plan, action, &self.stage_root, known, clock::now() + limit);
-        settle(self.launcher.run(&request, (limit, pending()), Vec::new()).await)
+        settle(self.launcher.run(&request, (limit, stop), Vec::new()).await)
     }
 
     async fn step(
@@ -205,33 +218,37 @@ impl Executor {
     }
 
     /// Leave to run a helper for the volume, and for the server that the action names.
-    async fn permits(
-        &self,
-        plan: &Plan,
-        action: &Action,
-        wait: Duration,
-    ) -> Result<Vec<OwnedSemaphorePermit>, Step> {
+    async fn permits(&self, plan: &Plan, action: &Action, wait: Duration) -> Result<Vec<Permit>, Step> {
         if !runs_helper(action) {
             return Ok(Vec::new());
         }
-        let volume = self.servers.of_volume(&plan.volume).acquire_owned();
-        let Ok(volume) = timeout(wait.min(LINGER), volume).await else {
-            let text = "an earlier helper for this volume was killed and has not ended; no other is started";
-            return Err(Step::new(Outcome::Refused(Refusal::HelperStuck), text));
+        let stuck = |whose: &str| {
+            let text = format!(
+                "an earlier helper for this {whose} was killed and has not ended; no other is started"
+            );
+            Step::new(Outcome::Refused(Refusal::HelperStuck), text)
         };
-        let server = match action {
-            Action::Stage { source, .. } => self.servers.of(source),
+        let volume = self.servers.of_volume(&plan.volume).take();
+        let Ok(volume) = timeout(wait.min(LINGER), volume).await else { return Err(stuck("volume")) };
+        let named = match action {
+            Action::Stage { source, .. } => server_name(source),
             _ => None,
         };
-        let Some(server) = server else { return Ok(volume.into_iter().collect()) };
-        match timeout(wait, server.acquire_owned()).await {
-            // No semaphore is ever closed, so that the error inside cannot happen.
-            Ok(server) => Ok(volume.into_iter().chain(server).collect()),
-            Err(_) => Err(Step::new(
-                Outcome::TimedOut,
-                "no time left, or another helper for this server never ended",
-            )),
+        let Some(server) = named.or(plan.server.as_deref()) else { return Ok(volume.into_iter().collect()) };
+        let place = self.servers.of(server);
+        let mut left = wait;
+        let taken = place.clone().take();
+        tokio::pin!(taken);
+        // One that works will end; one that was killed may never do.
+        while !left.is_zero() {
+            let slice = left.min(LINGER);
+            match timeout(slice, &mut taken).await {
+                Ok(server) => return Ok(volume.into_iter().chain(server).collect()),
+                Err(_) if place.is_stuck() => return Err(stuck("server")),
+                Err(_) => left = left.saturating_sub(slice),
+            }
         }
+        Err(Step::new(Outcome::TimedOut, "no time left: another helper for this server is at work"))
     }
 }
 
@@ -297,6 +314,7 @@ struct Course {
     outcome: Outcome,
     steps: Vec<String>,
     gap: Option<Duration>,
+    /// Since when the volume's file system is gone, and no new one in its place.
     gone_at: Option<Monotonic>,
     known: Known,
     /// Other mounts of the old superblock, when the plan began.
@@ -326,7 +344,10 @@ impl Course {
         self.known.former = step.former.or_else(|| self.known.former.take());
         self.gone_at = step.gone_at.or(self.gone_at);
         self.gap = match (self.gone_at, step.shown_at) {
-            (Some(gone), Some(shown)) => Some(shown.since(gone)),
+            (Some(gone), Some(shown)) => {
+                self.gone_at = None;
+                Some(shown.since(gone))
+            }
             (Some(_), None) | (None, _) => step.gap.or(self.gap),
         };
         let goes_on = step.outcome.is_success();

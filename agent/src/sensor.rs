@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent_core::consumer::Consumers;
 use agent_core::id::{SuperblockId, UniqueMountId};
 use agent_core::incident::{Daemon, Device};
-use agent_core::observation::{Census, KernelErrors};
+use agent_core::observation::{Census, KernelErrors, OwnErrors};
 use agent_core::time::Monotonic;
 use agent_core::topology::MountTable;
 
@@ -104,7 +104,7 @@ impl SourceName {
 pub enum SourceState {
     /// Works in full.
     Running,
-    /// Works in part: `mountie_source_up` is 1, the reason is shown.
+    /// Works in part: `mountie_source_up` is 0.5, the reason is shown.
     Degraded(String),
     /// Does not work: `mountie_source_up` is 0.
     Off(String),
@@ -130,6 +130,8 @@ pub enum SensorEvent {
     Scan(ScanStats),
     /// Errors met by others.
     Kernel(KernelErrors),
+    /// How many errors a file system has found in itself.
+    OwnErrors(OwnErrors),
     /// Something happened to these superblocks that only a look can judge.
     Look(BTreeSet<SuperblockId>),
     /// The number of a superblock belongs to another one by now; the old one was still there at that time.
@@ -215,6 +217,8 @@ pub struct ProgramStatus {
     pub hook: &'static str,
     /// What is lost without it.
     pub lost_without: &'static str,
+    /// What stands in for it.
+    pub fallback: &'static str,
     /// Attached, or why not.
     pub state: ProgramState,
 }

@@ -108,10 +108,11 @@ pub async fn open(state_dir: &Path) -> Opened {
     }
     let found = match tokio::time::timeout(PATIENCE, opened).await {
         Ok(Ok(found)) => found,
-        Ok(Err(_)) => Found::default(),
+        Ok(Err(_)) => Found { pauses: pauses::all_paused(), ..Found::default() },
         Err(_) => {
-            defects.push(StoreError::Slow { dir: state_dir.to_path_buf(), patience: PATIENCE });
-            Found { replay: Replay::unknown(), ..Found::default() }
+            let slow = || StoreError::Slow { dir: state_dir.to_path_buf(), patience: PATIENCE };
+            defects.extend([slow(), StoreError::PausesUnknown { source: Box::new(slow()) }]);
+            Found { replay: Replay::unknown(), pauses: pauses::all_paused(), ..Found::default() }
         }
     };
     defects.extend(found.defects);

@@ -26,3 +26,4 @@ pub mod process_group;
 pub mod procfs_child;
 pub mod sentinel;
 pub mod statmount;
+pub mod xfs;

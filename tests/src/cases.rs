@@ -14,7 +14,6 @@ mod advice_only;
 mod agent_killed;
 mod asked_first;
 mod asked_while_hung;
-mod autofs_traps;
 mod automounts;
 mod bench_injector;
 mod bench_isolation;
@@ -113,7 +112,6 @@ pub(crate) fn table() -> Vec<Case> {
         failing_errnos::CASES,
         mount_helpers::CASES,
         secrets::CASES,
-        autofs_traps::CASES,
         two_superblocks::CASES,
         table_bytes::CASES,
         stacked_mounts::CASES,
@@ -143,6 +141,7 @@ const VM_PARTS: &[Part] = &[
     Part { name: "programs", cases: || kernel_programs::CASES.to_vec(), rows: |_| kernel_programs::rows() },
     Part { name: "io", cases: io::cases_for_vms, rows: |case| Ok(io::rows_of(case)) },
     Part { name: "faults", cases: || faults::CASES.to_vec(), rows: |case| Ok(faults::rows_of(case)) },
+    Part { name: "repairs", cases: || faults::REPAIRS.to_vec(), rows: |case| Ok(faults::rows_of(case)) },
 ];
 
 /// The parts with these names, or all. A name that no part has is an error.
@@ -177,6 +176,7 @@ pub(crate) fn vm_plan(parts: Option<&str>) -> Result<String> {
 
 /// With those that only another case or only a guest runs.
 pub(crate) fn with_inner() -> Vec<Case> {
-    let only_in_guests = [kernel_programs::CASES, faults::CASES, &io::cases_for_vms()].concat();
+    let only_in_guests =
+        [kernel_programs::CASES, faults::CASES, faults::REPAIRS, &io::cases_for_vms()].concat();
     [table(), bench_isolation::INNER.to_vec(), only_in_guests].concat()
 }

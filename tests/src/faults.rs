@@ -1,5 +1,5 @@
-//! The table of faults: storage that really breaks, on the kernel that is running, and what the agent says
-//! about it. Each row is data: what is mounted, how it is broken, who touches it, which reasons are right.
+//! The tables of faults and of repairs: storage that really breaks, on the kernel that is running, what the agent says
+//! about it, and what it does. Each row is data: what is mounted, how it is broken, who touches it, which reasons are right.
 //!
 //! Only for a machine that belongs to the tests: servers, device-mapper and the firewall are everybody's.
 
@@ -56,6 +56,28 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
+/// The same faults, repaired: while a container holds the volume, and until it follows.
+pub(crate) const REPAIRS: &[Case] = &[
+    Case {
+        name: "repairs::local_file_systems",
+        needs: &[Need::Root, Need::Module("loop"), Need::Module("ext4"), Need::Tool("mkfs.ext4")],
+        timeout: TIMEOUT,
+        run: |bench| in_one_watch(bench, block::run_repairs),
+    },
+    Case {
+        name: "repairs::nfs",
+        needs: nfs::NEEDS,
+        timeout: TIMEOUT,
+        run: |bench| in_one_watch(bench, nfs::run_repairs),
+    },
+    Case {
+        name: "repairs::smb",
+        needs: smb::NEEDS,
+        timeout: TIMEOUT,
+        run: |bench| in_one_watch(bench, smb::run_repairs),
+    },
+];
+
 /// The rows of one of the cases.
 pub(crate) fn rows_of(case: &Case) -> Vec<String> {
     match case.name {
@@ -63,6 +85,9 @@ pub(crate) fn rows_of(case: &Case) -> Vec<String> {
         "faults::fuse" => fuse::rows(),
         "faults::nfs" => nfs::rows(),
         "faults::smb" => smb::rows(),
+        "repairs::local_file_systems" => block::repairs(),
+        "repairs::nfs" => nfs::repairs(),
+        "repairs::smb" => smb::repairs(),
         _ => Vec::new(),
     }
 }

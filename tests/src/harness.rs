@@ -5,6 +5,7 @@ pub mod autofs;
 pub mod bench;
 pub mod bindfs;
 pub mod case;
+pub mod container;
 pub mod fleet;
 pub mod fuse_fs;
 pub mod http;

@@ -18,6 +18,7 @@ mod row;
 mod rows;
 mod scene;
 mod storm;
+mod two_files;
 
 pub(crate) use self::actor::{FLAG, main};
 pub(crate) use self::scene::{TOUCH, touch};

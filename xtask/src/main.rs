@@ -51,7 +51,7 @@ enum Task {
     /// Kill the agent, its helpers and FUSE daemons in the middle of repairs, and check what is left (as root)
     Chaos {
         /// How many rounds
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 1000)]
         rounds: usize,
         /// Throw the dice of an earlier run
         #[arg(long)]

@@ -46,8 +46,9 @@ pub(crate) struct VmArgs {
     #[arg(long = "kernel", short = 'k', value_parser = series)]
     kernels: Vec<&'static Series>,
     /// Only parts whose name contains this (programs and kinds of I/O, faults::local_file_systems, faults::fuse,
-    /// faults::nfs, faults::smb, kernel_counts, swap, cases), or else only cases whose name does; the part `cases`,
-    /// all other tests, runs only when it is asked for
+    /// faults::nfs, faults::smb, repairs::local_file_systems, repairs::nfs, repairs::smb (faults that end, the volume
+    /// repaired by the agent, a container following), kernel_counts, swap, cases), or else only cases whose name does;
+    /// the part `cases`, all other tests, runs only when it is asked for
     #[arg(long, conflicts_with = "command")]
     filter: Option<String>,
     /// Only rows of the table whose name contains this; several with semicolons between

@@ -146,7 +146,7 @@ impl Reader<'_> {
             dir: self.take().map(i32::from_ne_bytes)?,
             errno: self.u16()?,
             op: self.u8()?,
-            reserved: self.u8()?,
+            part: self.u8()?,
             path_len: self.u32()?,
             base_dev: self.u32()?,
             path: self.take::<NAME_BYTES>()?,

@@ -7,6 +7,16 @@ pub const KIND_ERROR: u32 = 1;
 /// Kind of [`NameRecord`].
 pub const KIND_NAME: u32 = 2;
 
+/// Whether a [`NameRecord`] is all that its call names, or one of two names.
+pub mod part {
+    /// The only name.
+    pub const ALONE: u8 = 0;
+    /// The first of two; the second follows.
+    pub const FIRST: u8 = 1;
+    /// The second of two.
+    pub const SECOND: u8 = 2;
+}
+
 /// Begins every record.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,8 +73,8 @@ pub struct NameRecord {
     pub errno: u16,
     /// The kind of operation.
     pub op: u8,
-    /// Always zero.
-    pub reserved: u8,
+    /// See [`part`].
+    pub part: u8,
     /// Bytes of `path` that count.
     pub path_len: u32,
     /// Superblock of the directory that the name starts from, if it is tracked and the name does not climb out

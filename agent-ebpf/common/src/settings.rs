@@ -57,6 +57,8 @@ pub mod op {
     pub const FILESYSTEM: u8 = 11;
     /// Requests to a user-space file system.
     pub const REQUEST: u8 = 12;
+    /// A call on two files of which only one need have failed.
+    pub const EITHER: u8 = 13;
 }
 
 /// Rows of the map of lost things.
@@ -130,6 +132,8 @@ pub struct Filter {
     pub counted: [u64; ERRNO_WORDS],
     /// One bit for every errno that is worth sending a name for.
     pub hard: [u64; ERRNO_WORDS],
+    /// One bit for every errno with which a socket answers as well.
+    pub of_sockets: [u64; ERRNO_WORDS],
     /// Inode number of the host's mount namespace.
     pub host_mnt_ns: u32,
     /// Always zero.
@@ -138,8 +142,13 @@ pub struct Filter {
 
 impl Filter {
     /// All bits off: nothing is counted.
-    pub const EMPTY: Self =
-        Self { counted: [0; ERRNO_WORDS], hard: [0; ERRNO_WORDS], host_mnt_ns: 0, reserved: 0 };
+    pub const EMPTY: Self = Self {
+        counted: [0; ERRNO_WORDS],
+        hard: [0; ERRNO_WORDS],
+        of_sockets: [0; ERRNO_WORDS],
+        host_mnt_ns: 0,
+        reserved: 0,
+    };
 }
 
 /// Offsets of fields in the running kernel's structures, in bytes. No structure of the kernel is compiled in.

@@ -4,7 +4,11 @@
 //! Both kinds of sleep count: callers of a frozen FUSE daemon, and of a hard CIFS mount whose server died, sleep
 //! where signals reach them. That the same call still waits at the next census is for the agent to find out.
 //!
-//! Not seen: page faults and `msync` (no structure within reach names the file), calls of 32-bit programs, io_uring.
+//! While the kernel walks a name, where it has come to is known whatever the call: `mount`, `umount`,
+//! `inotify_add_watch` on a dead mount are seen as well.
+//!
+//! Not seen: page faults and `msync` (no structure within reach names the file), `close` (its descriptor is free by
+//! then), calls of 32-bit programs, io_uring.
 
 use core::mem::MaybeUninit;
 
@@ -76,19 +80,39 @@ fn sleeps(task: Address) -> Option<u32> {
 #[inline(always)]
 fn look(task: Address, regs: Address, record: &mut BlockedRecord) -> Option<()> {
     record.syscall = read::<u32>(regs, offset!(regs_number))?;
-    let row = *SYSCALLS.get(record.syscall)?;
-    // Waiting in `flock` or `ioctl` is normal.
-    if row.kind == kind::NONE || row.op == op::OTHER || task::is_compat(task) || task::is_agent(task) {
+    // Numbers, 0 for none: options that are kept meanwhile are read from the stack also where there are none.
+    let walk = follow(task, offset!(task_nameidata)).unwrap_or(0);
+    let row = match SYSCALLS.get(record.syscall) {
+        // Waiting in `flock` or `ioctl` is normal.
+        Some(row) if row.op != op::OTHER => *row,
+        _ => NO_ROW,
+    };
+    if (row.kind == kind::NONE && walk == 0) || task::is_compat(task) || task::is_agent(task) {
         return None;
     }
-    match row.kind {
-        kind::DESCRIPTOR => (record.s_dev, record.root_ino) = by_descriptors(task, regs, &row)?,
-        kind::NAME => by_names(task, regs, &row, record)?,
-        // What functions inside the call note, they note at its end.
-        _ => return None,
+    by_walk(walk, record);
+    if record.s_dev == 0 {
+        match row.kind {
+            kind::DESCRIPTOR => (record.s_dev, record.root_ino) = by_descriptors(task, regs, &row)?,
+            kind::NAME if walk == 0 => by_names(task, regs, &row, record),
+            // A walk elsewhere; and what functions inside the call note, they note at its end.
+            _ => return None,
+        }
     }
     describe(task, regs, record)
 }
+
+/// Of a call that is not in the table.
+const NO_ROW: SyscallRow = SyscallRow {
+    kind: kind::NONE,
+    op: op::OTHER,
+    first: NO_ARGUMENT,
+    first_name: NO_ARGUMENT,
+    second: NO_ARGUMENT,
+    second_name: NO_ARGUMENT,
+    second_op: op::OTHER,
+    reserved: 0,
+};
 
 /// The mount of the first descriptor, or of the second. Both must be files: who copies into a pipe or a socket
 /// waits for its reader.
@@ -114,21 +138,25 @@ fn file(task: Address, descriptor: u64) -> Option<Address> {
     if kernel_struct::is_file_or_directory(path)? { Some(file) } else { None }
 }
 
-/// While the kernel walks the name, the place where it is; else the directory that the name starts from, and the
-/// agent looks at the text.
+/// Where the kernel has come to in the walk of a name, if that is tracked.
 #[inline(always)]
-fn by_names(task: Address, regs: Address, row: &SyscallRow, record: &mut BlockedRecord) -> Option<()> {
-    if let Some(walk) = follow(task, offset!(task_nameidata)) {
-        let path = walk.wrapping_add(u64::from(offset!(nameidata_path)));
-        if !kernel_struct::is_file_or_directory(path)? {
-            return None;
-        }
-        (record.s_dev, record.root_ino, _) = locate::by_mount(follow(path, offset!(path_mnt))?)?;
-        return Some(());
+fn by_walk(walk: Address, record: &mut BlockedRecord) -> Option<()> {
+    if walk == 0 {
+        return None;
     }
+    let path = walk.wrapping_add(u64::from(offset!(nameidata_path)));
+    if kernel_struct::is_file_or_directory(path)? {
+        (record.s_dev, record.root_ino, _) = locate::by_mount(follow(path, offset!(path_mnt))?)?;
+    }
+    Some(())
+}
+
+/// The directory that the name starts from; the agent looks at the text.
+#[inline(always)]
+fn by_names(task: Address, regs: Address, row: &SyscallRow, record: &mut BlockedRecord) {
     let descriptor = match row.first {
         NO_ARGUMENT => AT_FDCWD,
-        number => argument(regs, number)? as i32,
+        number => argument(regs, number).map_or(AT_FDCWD, |value| value as i32),
     };
     let base = if descriptor == AT_FDCWD {
         kernel_struct::mount_of_cwd(task)
@@ -137,7 +165,6 @@ fn by_names(task: Address, regs: Address, row: &SyscallRow, record: &mut Blocked
     };
     (record.s_dev, record.root_ino, _) = base.and_then(locate::by_mount).unwrap_or((0, 0, 0));
     record.by_text = 1;
-    Some(())
 }
 
 /// Who it is, and by what the same call is known again.

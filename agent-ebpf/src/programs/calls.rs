@@ -1,11 +1,8 @@
-//! What hooks have in common after an error: by file, by mount, by name, then count or send.
-
-use agent_common::key::NameBytes;
-use aya_ebpf::maps::lpm_trie::Key;
+//! What hooks have in common after an error: by file or by mount, then count.
 
 use crate::kernel_struct::{self, Address};
-use crate::locate::{self, Failure, Placed};
-use crate::{count, emit, maps};
+use crate::locate::{self, Failure};
+use crate::{count, maps};
 
 /// The positive number of an error that is counted, out of a return value.
 #[inline(always)]
@@ -42,23 +39,4 @@ pub fn on_mount(failure: &Failure, mount: Address) -> bool {
     };
     count::add(&failure.key(s_dev, root_ino), failure.task);
     true
-}
-
-/// Counts a failure on a name, or hands it to the agent. Whether nothing more is to be done for the call.
-#[inline(always)]
-pub fn on_name(failure: &Failure, dir: i32, placed: Placed, key: *mut Key<NameBytes>) -> bool {
-    match placed {
-        Placed::At(s_dev, root_ino) => {
-            count::add(&failure.key(s_dev, root_ino), failure.task);
-            true
-        }
-        Placed::Elsewhere => false,
-        Placed::Unknown(len, base_dev) => {
-            if !maps::is_hard(failure.errno) {
-                return false;
-            }
-            emit::name(failure, &emit::Name { dir, len, base_dev }, key);
-            true
-        }
-    }
 }

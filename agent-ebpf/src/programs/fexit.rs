@@ -8,15 +8,15 @@
 //! that. (Without preemption inside the program the task would be preempted where that ends: `bpf_preempt_enable`
 //! is still inside, and the kernel skips as much.)
 
-use agent_common::settings::{kind, op};
+use agent_common::settings::{SyscallRow, kind, op};
 use aya_ebpf::macros::fexit;
 use aya_ebpf::programs::FExitContext;
 
-use crate::kernel_struct::{self, Address};
-use crate::locate::{self, Failure, Placed};
+use crate::kernel_struct::Address;
+use crate::locate::Failure;
 use crate::maps::FAILED_CALLS;
 use crate::note::{self, Note};
-use crate::programs::{calls, sys_exit};
+use crate::programs::{calls, names, sys_exit};
 use crate::{count, task};
 
 /// kernel: `vfs_read(file, buf, count, pos)`, fs/read_write.c, since 2.6; trampolines since 5.5.
@@ -97,31 +97,27 @@ fn on_note(failure: &Failure, note: Note) {
 fn on_call(regs: Address, ret: i64) -> Option<()> {
     let (failure, row) = sys_exit::begin(regs, ret)?;
     if row.kind == kind::DESCRIPTOR {
-        let counted = sys_exit::place(&failure, regs, row);
+        let counted = names::descriptors(&failure, regs, row);
         counted_or_noted(&failure, counted);
         return Some(());
     }
     let Some(mut note) = note::take(failure.errno) else {
-        sys_exit::place(&failure, regs, row);
+        if row.kind == kind::NAME {
+            names::by_names(&failure, regs, row);
+        }
         return Some(());
     };
     if note.root_ino == 0 && row.kind == kind::NAME {
-        note.root_ino = root_by_name(&failure, regs, row.first, row.first_name, note.s_dev);
+        note.root_ino = root_by_name(&failure, regs, row, note.s_dev);
     }
     on_note(&failure, note);
     Some(())
 }
 
 /// The mount's root for a superblock that is known, when the name leads to it at a glance.
-#[inline(never)]
-fn root_by_name(failure: &Failure, regs: Address, dir: u8, name: u8, s_dev: u32) -> u64 {
-    let dir = sys_exit::directory(regs, dir);
-    let (Some(dir), Some(text), Some(key)) = (dir, kernel_struct::argument(regs, name), locate::scratch())
-    else {
-        return 0;
-    };
-    match locate::by_name(failure, dir, text, key) {
-        Some(Placed::At(found, root_ino)) if found == s_dev => root_ino,
-        Some(Placed::At(..) | Placed::Elsewhere | Placed::Unknown(..)) | None => 0,
-    }
+#[inline(always)]
+fn root_by_name(failure: &Failure, regs: Address, row: &SyscallRow, s_dev: u32) -> u64 {
+    let Some([spot, _]) = names::spots() else { return 0 };
+    names::glance(failure, regs, row.first, row.first_name, spot);
+    if spot.is_known() && spot.s_dev == s_dev { spot.root_ino } else { 0 }
 }

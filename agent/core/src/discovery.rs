@@ -2,7 +2,7 @@
 //!
 //! * A named volume is always in the answer, with what the table says of its place.
 //! * A mount that nobody named is a volume if the selectors choose it, a path walk ends on it, and it is not one
-//!   more bind of what is a volume already: of several mounts of one (superblock, root), the one tracked so far,
+//!   more bind of what is a volume already: of several mounts of one (superblock, directory), the one tracked so far,
 //!   else the one with the shortest path (ties: the first in byte order), is the volume; the others are its
 //!   further mounts.
 //! * Binds of the root file system, pseudo file systems, lone automount traps, and everything below the
@@ -101,21 +101,21 @@ pub fn discover<'a>(policy: &'a Policy, table: &'a MountTable, tracked: Tracked<
 
 /// Where else the directory of each volume is mounted. One pass over the table for all of them: thousands of
 /// volumes may be directories of one superblock.
-fn find_further(
+fn find_further<'a>(
     policy: &Policy,
-    table: &MountTable,
+    table: &'a MountTable,
     named: &BTreeSet<&BytePath>,
-    sightings: &mut [Sighting<'_>],
+    sightings: &mut [Sighting<'a>],
 ) {
-    let own = |sighting: &Sighting<'_>| {
+    let own = |sighting: &Sighting<'a>| {
         let mount = sighting.mount.filter(|_| sighting.presence != Presence::WrongMount)?;
-        Some((mount.superblock, mount.root.clone()))
+        Some(shown(mount))
     };
-    let wanted: BTreeSet<(SuperblockId, BytePath)> = sightings.iter().filter_map(own).collect();
+    let wanted: BTreeSet<(SuperblockId, &[u8])> = sightings.iter().filter_map(own).collect();
     let superblocks: BTreeSet<SuperblockId> = wanted.iter().map(|(superblock, _)| *superblock).collect();
-    let mut places: BTreeMap<(SuperblockId, BytePath), BTreeSet<&BytePath>> = BTreeMap::new();
+    let mut places: BTreeMap<(SuperblockId, &[u8]), BTreeSet<&BytePath>> = BTreeMap::new();
     for other in superblocks.into_iter().flat_map(|superblock| table.showing(superblock)) {
-        let shown = (other.superblock, other.root.clone());
+        let shown = shown(other);
         let is_elsewhere = !named.contains(&other.mountpoint) && !is_staged(policy, &other.mountpoint);
         if is_elsewhere && wanted.contains(&shown) {
             places.entry(shown).or_default().insert(&other.mountpoint);
@@ -148,7 +148,7 @@ pub fn may_matter(policy: &Policy, mount: &Mount) -> bool {
 }
 
 fn shown(mount: &Mount) -> (SuperblockId, &[u8]) {
-    (mount.superblock, mount.root.as_bytes())
+    (mount.superblock, mount.directory())
 }
 
 /// A discovered volume is named by its place. A named volume may have taken that text as its name.
@@ -238,7 +238,7 @@ fn is_tag(source: &[u8]) -> bool {
     tags.iter().any(|tag| source.starts_with(tag))
 }
 
-/// The mounts that the selectors choose, one for each (superblock, root).
+/// The mounts that the selectors choose, one for each (superblock, directory).
 fn chosen<'a>(
     policy: &Policy,
     table: &'a MountTable,

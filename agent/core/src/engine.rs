@@ -22,7 +22,7 @@ use crate::health::loss::Actor;
 use crate::id::{Generation, MountId, PlanId, ProbeId, QuestionId, SuperblockId, VolumeId};
 use crate::incident::{Daemon, Device, Incident, IncidentId, Moment};
 use crate::memory::Memory;
-use crate::observation::{Census, KernelErrors, PlanReport, ProbeReport, ReachReport, Unfinished};
+use crate::observation::{Census, KernelErrors, OwnErrors, PlanReport, ProbeReport, ReachReport, Unfinished};
 use crate::order::{Deed, Done, NodeDeed, Order, Refused};
 use crate::path::BytePath;
 use crate::pause::Pauses;
@@ -70,16 +70,22 @@ pub enum Input {
     Remembered(Vec<Memory>),
     /// A new snapshot of the mount table.
     MountTable(MountTable),
+    /// The mount namespace that the table is of, by its inode number. Before the first table, where it is known.
+    Namespace(u32),
     /// Errors met by others.
     Kernel(KernelErrors),
+    /// How many errors a file system has found in itself.
+    OwnErrors(OwnErrors),
     /// Who waits on tracked superblocks; replaces the last census.
     Census(Census),
     /// Who holds what volumes showed before; replaces what was known of the superblocks in it.
     Consumers(Consumers),
     /// The answer to a probe (the first one: a timed-out probe answers with `TimedOut`).
     Probe(ProbeReport),
-    /// An abandoned worker came back or died: its superblock may be probed again.
+    /// The worker of a probe that timed out is gone, or an errand is over: its superblock may be probed again.
     ProbeReturned(ProbeId),
+    /// A probe that had timed out has answered, and its worker is gone.
+    ProbeLate(ProbeReport),
     /// A plan is about to change its volume's place itself. Before the table that shows it.
     PlanShows(PlanId),
     /// A plan ended.
@@ -134,6 +140,9 @@ pub enum Output {
     Probe(ProbeOrder),
     /// Do there what a person asked for.
     Errand(ProbeOrder),
+    /// A look that hangs is of no use any more, and must not keep alive what it looks at: end its worker, if the kernel
+    /// lets it go. [`Input::ProbeReturned`] follows then.
+    LetGo(ProbeId),
     /// Nothing can be done there.
     NoErrand {
         /// Where.
@@ -283,6 +292,8 @@ pub struct Note {
 pub struct Engine {
     policy: Policy,
     table: Option<MountTable>,
+    /// The mount namespace that it is of.
+    namespace: Option<u32>,
     volumes: BTreeMap<VolumeId, Volume>,
     /// The volumes on each superblock, for the kernel's counts.
     by_superblock: BTreeMap<SuperblockId, Vec<VolumeId>>,
@@ -337,6 +348,7 @@ impl Engine {
         let mut engine = Self {
             policy: Policy::default(),
             table: None,
+            namespace: None,
             volumes: BTreeMap::new(),
             by_superblock: BTreeMap::new(),
             probing: Probing::default(),
@@ -379,16 +391,19 @@ impl Engine {
         self.now = self.now.max(now);
         let now = self.now;
         let mut outputs = Vec::new();
+        let may_leave = probing::may_leave_looks_behind(&input);
         match input {
             Input::Policy(policy) => self.take_policy(policy, now, &mut outputs),
             Input::Unfinished(unfinished) => self.take_unfinished(unfinished, now),
             Input::Remembered(memories) => self.take_remembered(memories, now),
             Input::MountTable(table) => self.take_table(table, now, &mut outputs),
+            Input::Namespace(own) => self.namespace = Some(own),
             Input::Kernel(errors) => self.take_errors(&errors, now, &mut outputs),
             Input::Census(census) => self.take_census(census, now),
             Input::Consumers(consumers) => self.take_consumers(&consumers),
             Input::Probe(report) => self.take_probe(&report, now, &mut outputs),
             Input::ProbeReturned(id) => self.probe_returned(id, now),
+            Input::ProbeLate(report) => self.probe_late(&report, now),
             Input::PlanShows(id) => self.plan_shows(id),
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::Answered(report) => self.take_answer(&report, now, &mut outputs),
@@ -403,6 +418,7 @@ impl Engine {
             Input::ErrandHangs(id, began) => self.errand_hangs(id, began.min(now)),
             Input::Pins(pins) => self.take_pins(pins),
             Input::Look(superblock) => self.look_at(superblock, now),
+            Input::OwnErrors(own) => self.take_own_errors(&own, now, &mut outputs),
             Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
             Input::Deadline => {}
         }
@@ -422,6 +438,9 @@ impl Engine {
         }
         self.forget_unclaimed(now, &mut outputs);
         self.incidents.tick(now, &mut outputs);
+        if may_leave || outputs.iter().any(|output| matches!(output, Output::Execute(_))) {
+            self.let_go(&mut outputs);
+        }
         outputs
     }
 
@@ -506,7 +525,9 @@ impl Engine {
         }
         let shown = self.volumes.get(id).and_then(|volume| volume.shown.as_ref());
         let ahead = shown.and_then(|shown| self.hangs_on(shown.superblock));
+        let way = self.way_to(id);
         let Some(volume) = self.volumes.get_mut(id) else { return };
+        volume.way = way;
         volume.stand_behind(ahead, now);
         let first = outputs.len();
         outputs.extend(volume.refresh(&self.policy.thresholds, now).into_iter().map(Output::Transition));

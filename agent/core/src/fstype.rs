@@ -85,6 +85,15 @@ pub fn is_readonly_by_nature(fstype: &str) -> bool {
     )
 }
 
+/// Whether mounts of a type all say `/` for the directory that they show, and name it in their source.
+///
+/// kernel: `nfs_show_path` and `nfs_show_devname`, fs/nfs/super.c, since 2.6.39: `HOST:EXPORT`, and below that the way
+/// to the directory (`nfs_path`, fs/nfs/namespace.c).
+#[must_use]
+pub fn names_directory_in_source(fstype: &str) -> bool {
+    matches!(fstype, "nfs" | "nfs4")
+}
+
 /// Whether a mount of type `found` is what a specification calls `wanted`.
 #[must_use]
 pub fn is_same_type(wanted: &str, found: &str) -> bool {

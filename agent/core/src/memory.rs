@@ -14,6 +14,7 @@ use crate::remediation::consumers::Holding;
 use crate::time::Monotonic;
 use crate::topology::{Mount, Options};
 use crate::verdict::{HealthState, Reason};
+use crate::volume::Identity;
 
 /// What is remembered of one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,8 +27,8 @@ pub struct Memory {
     pub named: bool,
     /// What is mounted there, or was when it was seen last. `None` for a volume that was seen to be unmounted.
     pub known: Option<Arc<Known>>,
-    /// The fsid that was learnt of it.
-    pub fsid: Option<String>,
+    /// What was learnt of it.
+    pub learnt: Option<Learnt>,
     /// What was wrong, if anything was.
     pub trouble: Option<Trouble>,
     /// When it fell, within the flap window.
@@ -40,12 +41,40 @@ pub struct Memory {
     pub ended: Option<Monotonic>,
     /// The next attempt is not before this time.
     pub not_before: Option<Monotonic>,
+    /// What its hook has said of the repair that is due.
+    pub asked: Option<HookMemory>,
+    /// The same of consumers alone.
+    pub asked_of_consumers: Option<HookMemory>,
     /// Whether a look was ever allowed: a refusal is news after that, and advice before.
     pub was_readable: bool,
+    /// Whether a write of a look ever worked, likewise.
+    pub was_written: bool,
     /// What is known of the mount that was there; only of this boot.
     pub mount: Option<MountMemory>,
     /// What it showed before and others may still hold; only of this boot.
     pub left: Vec<LeftMemory>,
+}
+
+/// What a look has found that tells a file system from others. It says nothing about what comes from elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Learnt {
+    /// At least one of the two.
+    pub identity: Identity,
+    /// What was mounted then: as the configuration named it, else as the table did.
+    pub source: Vec<u8>,
+}
+
+/// What a hook has said of a repair that is still due, so that a restart begins nothing anew.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HookMemory {
+    /// Which hook, as it is shown: what one has said does not count for another.
+    pub hook: String,
+    /// How often it has put the repair off, one time after the other.
+    pub put_off: u32,
+    /// It is asked again then.
+    pub not_before: Option<Monotonic>,
+    /// A person must act, because of this.
+    pub given_up: Option<String>,
 }
 
 /// A superblock that was replaced because it was sick.
@@ -126,7 +155,7 @@ pub struct MountMemory {
     pub unique: Option<u64>,
     /// When it was first seen.
     pub since: Monotonic,
-    /// It was writable once.
+    /// It was writable last, or for longer than a mount is in the making.
     pub was_rw: bool,
     /// Storage reported errors.
     pub storage_errors: bool,
@@ -134,6 +163,8 @@ pub struct MountMemory {
     pub shutdown: Option<Monotonic>,
     /// When the file system found an error in itself that ended all writing.
     pub writes_ended: Option<Monotonic>,
+    /// How many errors the file system had found in itself, behind what tells it from others (`OwnErrors`).
+    pub own_errors: Option<(u64, u64)>,
     /// Data that was lost on it.
     pub loss: Option<Loss>,
     /// Damage that the file system found in itself.

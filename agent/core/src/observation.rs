@@ -6,8 +6,8 @@ use core::time::Duration;
 use crate::errno::Errno;
 use crate::id::{Generation, MountId, PlanId, ProbeId, SuperblockId, VolumeId};
 use crate::path::BytePath;
-use crate::remediation::Outcome;
 use crate::remediation::service::Service;
+use crate::remediation::{Marks, Outcome};
 use crate::time::Monotonic;
 
 /// The kind of operation that failed: the `op` label.
@@ -39,11 +39,13 @@ pub enum Op {
     Filesystem,
     /// A request to a user-space file system, or its connection.
     Request,
+    /// A call on two files of which only one need have failed: nobody can tell which.
+    Either,
 }
 
 impl Op {
     /// Every kind, in the order of the kernel side's numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Read,
         Self::Write,
         Self::Sync,
@@ -57,6 +59,7 @@ impl Op {
         Self::Device,
         Self::Filesystem,
         Self::Request,
+        Self::Either,
     ];
 
     /// The bounded label.
@@ -76,6 +79,7 @@ impl Op {
             Self::Device => "device",
             Self::Filesystem => "filesystem",
             Self::Request => "request",
+            Self::Either => "either",
         }
     }
 }
@@ -123,8 +127,18 @@ pub struct KernelErrors {
     pub count: u64,
     /// When the last of them happened, on the kernel's clock.
     pub at: Monotonic,
+    /// Where `at` is only when it was noticed: the last of them happened after this moment.
+    pub after: Option<Monotonic>,
     /// Who met it first in this interval, where it is known.
     pub task: Option<Task>,
+}
+
+impl KernelErrors {
+    /// Whether the last of them certainly happened later than this.
+    #[must_use]
+    pub fn is_later_than(&self, moment: Monotonic) -> bool {
+        self.after.map_or(self.at > moment, |after| after >= moment)
+    }
 }
 
 /// The process that met an error.
@@ -171,6 +185,26 @@ pub struct BlockedOn {
 impl BlockedOn {
     /// The most tasks that are told one by one.
     pub const MOST: usize = 64;
+}
+
+/// How many errors a file system says it has ever found in itself: when it is seen for the first time, and whenever
+/// there are more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnErrors {
+    /// Whose.
+    pub superblock: SuperblockId,
+    /// Tells it from another one that has its number later.
+    pub instance: u64,
+    /// How many there are.
+    pub count: u64,
+    /// What the last of them was.
+    pub errno: Errno,
+    /// By how many that grew since the count before, which were told as [`KernelErrors`]; 0 for the first count.
+    pub told: u64,
+    /// It writes nothing after an error, as it is mounted or by its own default, which the table does not show.
+    pub ends_writes: bool,
+    /// When this was read.
+    pub at: Monotonic,
 }
 
 /// One census: everything that waits on tracked superblocks. What is not in it does not wait.
@@ -239,6 +273,13 @@ pub enum ProbeResult {
         step: ProbeStep,
         /// The error.
         errno: Errno,
+    },
+    /// Everything up to the write answered, the write failed.
+    WriteFailed {
+        /// The error of the write.
+        errno: Errno,
+        /// What the steps before it learnt.
+        read: ProbeOk,
     },
     /// Another superblock than the expected one is at the path.
     WrongMount {
@@ -343,6 +384,8 @@ pub struct Unfinished {
     pub stage: BytePath,
     /// The superblock it wanted to replace.
     pub old: Option<SuperblockId>,
+    /// What that one's mounts are known by.
+    pub marks: Option<Marks>,
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub enum Order {
     Resume(Scope),
     /// Make the plan for this volume and carry it out once, whatever its state.
     Remount(VolumeId),
-    /// Keep nothing of this volume any more. It is watched on as if it were new.
+    /// Keep nothing of this volume any more but its pause. It is watched on as if it were new.
     Forget(VolumeId),
 }
 
@@ -47,8 +47,11 @@ pub enum Done {
     },
     /// The plan that is carried out.
     Remounting(Plan),
-    /// Nothing is kept.
-    Forgotten,
+    /// Nothing is kept but what a person has stopped.
+    Forgotten {
+        /// The volume's own pause, which holds on.
+        paused: Option<Pause>,
+    },
 }
 
 /// Why an order was not followed.
@@ -74,7 +77,7 @@ pub enum Refused {
     Busy(PlanId),
     /// What an earlier plan left half-made at this place comes first.
     Unsettled,
-    /// A look is out that would hold the old mount: it ends within its deadline.
+    /// A look or an errand is out that would hold the old mount: it ends within its deadline.
     Looking,
 }
 

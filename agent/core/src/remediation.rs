@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::id::{MountId, PlanId, SuperblockId, VolumeId};
 use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
+use crate::topology::{Mount, MountTable};
 use crate::verdict::Reason;
 use crate::volume::{Identity, Method, Reach, Sentinel};
 
@@ -15,6 +16,7 @@ pub mod asking;
 pub mod budget;
 pub mod consumers;
 pub mod healers;
+pub mod kubelet;
 pub mod ladder;
 pub mod plan;
 pub mod service;
@@ -36,6 +38,10 @@ pub struct Plan {
     pub stage: BytePath,
     /// The superblock that is to be replaced; `None` when nothing is mounted.
     pub old: Option<SuperblockId>,
+    /// What tells mounts of it from those of another one that has its number by now.
+    pub marks: Option<Marks>,
+    /// The server that it concerns, where its source names one: at most one helper at a time works with it.
+    pub server: Option<Vec<u8>>,
     /// What to do, in order. The first failure ends the plan.
     pub actions: Vec<Action>,
     /// What to do after a failure, in order, whatever was reached. Each is safe to do twice.
@@ -44,6 +50,39 @@ pub struct Plan {
     pub timeout: Duration,
     /// A helper must be done by then. What the plan has beyond it is for the looks.
     pub helper_timeout: Duration,
+}
+
+/// What the mounts of a superblock are known by, when its number may have been given out again.
+///
+/// kernel: `get_anon_bdev`, fs/super.c, since 2.6.26: the lowest number that is free.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// What they look like.
+    pub holding: Holding,
+    /// Their ids that are never used again; none where the kernel does not tell them.
+    pub unique: BTreeSet<u64>,
+}
+
+impl Marks {
+    /// Those of the mounts of a superblock at one place; nothing where it is not mounted there.
+    #[must_use]
+    pub fn of(table: &MountTable, place: &BytePath, superblock: SuperblockId) -> Option<Self> {
+        let stack = table.stack_at(place);
+        let mut mounts = stack.iter().rev().filter(|mount| mount.superblock == superblock).peekable();
+        let holding = Holding::of(mounts.peek()?);
+        Some(Self { holding, unique: mounts.filter_map(|mount| mount.unique).collect() })
+    }
+
+    /// Whether a mount with the number is of that superblock still: as long as one of its mounts is there, nothing else
+    /// can have the number. Where no ids are told, by what the mount looks like.
+    #[must_use]
+    pub fn prove(&self, table: &MountTable, mount: &Mount) -> bool {
+        if self.unique.is_empty() || mount.unique.is_none() {
+            return self.holding.fits(mount);
+        }
+        let is_known = |mount: &Mount| mount.unique.is_some_and(|unique| self.unique.contains(&unique));
+        table.showing(mount.superblock).any(is_known)
+    }
 }
 
 /// The time that a look or a move may take at least, within its plan's.
@@ -159,10 +198,17 @@ pub enum Action {
         /// Only if this process is (or was) its main process; `None`: the operator named the unit.
         daemon: Option<u32>,
     },
-    /// The mount point shows a superblock that is not `old`, it answers, and the stack is one deep.
+    /// The mount point shows a superblock that is not `old`, it answers, and the stack is one deep. What was not
+    /// staged and looked at there must be the same volume as well.
     Verify {
         /// What it must contain, when known.
         sentinel: Option<Sentinel>,
+        /// What it must be, when known and not looked at yet.
+        identity: Identity,
+        /// The source that it must show, likewise.
+        source: Option<Vec<u8>>,
+        /// The type that it must have, likewise.
+        fstype: Option<String>,
     },
     /// Detach the top mount, if it still shows `old` and another mount lies beneath it. Finishes a swap that was cut off.
     DetachTop,

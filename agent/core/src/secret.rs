@@ -20,7 +20,27 @@ const NAMES: [&str; 10] =
 /// it ends with the word.
 #[must_use]
 pub fn hide(text: &str) -> String {
-    text.split_inclusive(char::is_whitespace).map(hide_word).collect()
+    let mut is_value = false;
+    let each = text.split_inclusive(char::is_whitespace).map(|word| {
+        let bare = word.trim_end();
+        // Several spaces may stand between a flag and its value.
+        if bare.is_empty() {
+            return word.to_owned();
+        }
+        let was_flag = core::mem::replace(&mut is_value, is_secret_flag(bare));
+        if !was_flag || bare.starts_with('-') {
+            return hide_word(word);
+        }
+        format!("{HIDDEN}{}", word.get(bare.len()..).unwrap_or_default())
+    });
+    each.collect()
+}
+
+/// Whether the word after this one is a secret: `--password`. Quotes and commas of a list may stand around it.
+#[must_use]
+pub fn is_secret_flag(word: &str) -> bool {
+    let word = word.trim_matches(['"', '\'', ',', '[', '(']);
+    word.starts_with('-') && !word.contains('=') && is_secret(word, "")
 }
 
 /// Names and passwords of logins are not longer: what is asked of every word of a long text must not look at the
@@ -116,10 +136,14 @@ mod tests {
             "https://a/x,https://u:Zx9@b/",
             "https://u:Zx9@b/,https://a/x",
             "https://u:Zx9@b/,https://v:Zx9@a/,https://c/",
+            "tried /x --password Zx9 /mnt/v",
+            "[\"/x\", \"--token\",  \"Zx9\"]",
         ] {
             assert!(!hide(text).contains("Zx9"), "{}", hide(text));
         }
         assert_eq!(hide("https://u:Zx9@dav.example/ failed"), "https://u:***@dav.example/ failed");
+        assert_eq!(hide("/x --password Zx9 /mnt/v"), "/x --password *** /mnt/v");
+        assert_eq!(hide("/x --password --verbose /mnt/v"), "/x --password --verbose /mnt/v");
     }
 
     #[test]

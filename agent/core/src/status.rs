@@ -68,6 +68,8 @@ pub struct VolumeStatus {
     pub condition: Condition,
     /// Totals of failed operations since the agent started.
     pub errors: BTreeMap<(Errno, Op, Source), u64>,
+    /// When the first and the last of each were met.
+    pub error_times: BTreeMap<(Errno, Op, Source), (Monotonic, Monotonic)>,
     /// What the table and the file system itself say against the mount, since when.
     pub claims: Claims,
     /// The rule that decided: its name, and what would end it. `None` when nothing speaks against the volume.
@@ -88,7 +90,7 @@ pub struct VolumeStatus {
     pub last_ok: Option<Monotonic>,
     /// The last answer of a probe: when it started, how long it took, what it found.
     pub last_probe: Option<(Monotonic, Duration, ProbeResult)>,
-    /// Since when a probe has not come back: its own, or one of another volume on the same superblock, which stands in
+    /// Since when a probe has not come back: its own, or whatever else is out on the same superblock and stands in
     /// the way.
     pub stuck_since: Option<Monotonic>,
     /// Whether a probe is out now.

@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::fmt;
 
+use crate::fstype::names_directory_in_source;
 use crate::hash::hash;
 use crate::id::{MountId, SuperblockId};
 use crate::path::BytePath;
@@ -44,6 +45,20 @@ pub struct Mount {
     pub source: Vec<u8>,
     /// The last field: options of the superblock, in order.
     pub super_options: Options,
+}
+
+impl Mount {
+    /// Which directory of its superblock it shows: the same for all mounts that show this one, and no others.
+    #[must_use]
+    pub fn directory(&self) -> &[u8] {
+        directory(&self.fstype, &self.root, &self.source)
+    }
+}
+
+/// Which directory a mount of this type, with this root and this source, shows of its superblock.
+#[must_use]
+pub fn directory<'a>(fstype: &str, root: &'a BytePath, source: &'a [u8]) -> &'a [u8] {
+    if names_directory_in_source(fstype) { source } else { root.as_bytes() }
 }
 
 /// Options in their order, as whole words. Repeated words and unknown words are kept.

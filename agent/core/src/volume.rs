@@ -112,6 +112,17 @@ pub struct Identity {
     pub fsid: Option<String>,
 }
 
+impl Identity {
+    /// Whether something that is known of both is not the same.
+    #[must_use]
+    pub fn differs(&self, other: &Self) -> bool {
+        let differ = |one: &Option<String>, other: &Option<String>| {
+            one.as_ref().zip(other.as_ref()).is_some_and(|(one, other)| !one.eq_ignore_ascii_case(other))
+        };
+        differ(&self.uuid, &other.uuid) || differ(&self.fsid, &other.fsid)
+    }
+}
+
 /// How a volume is repaired, with limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Repair {

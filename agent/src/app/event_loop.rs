@@ -51,6 +51,8 @@ pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + S
 /// What the loop is made of.
 pub(super) struct Parts {
     pub(super) policy: Policy,
+    /// The mount namespace that is watched, where it is known.
+    pub(super) namespace: Option<u32>,
     pub(super) opened: Opened,
     pub(super) metrics: Metrics,
     pub(super) chronicle: Arc<Chronicle>,
@@ -132,6 +134,7 @@ impl EventLoop {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts {
             policy,
+            namespace,
             opened,
             metrics,
             chronicle,
@@ -153,8 +156,9 @@ impl EventLoop {
         let mut engine = Engine::new(policy, opened.next_plan);
         // Before the first table: what was cut off is settled before anything else is decided.
         let mut outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
-        outputs.extend(engine.handle(clock::now(), Input::Pauses(opened.pauses)));
-        outputs.extend(engine.handle(clock::now(), Input::Remembered(opened.memories)));
+        let known = [Input::Pauses(opened.pauses), Input::Remembered(opened.memories)];
+        let known = known.into_iter().chain(namespace.map(Input::Namespace));
+        outputs.extend(known.flat_map(|input| engine.handle(clock::now(), input)));
         let mut this = Self {
             engine,
             store: Arc::new(opened.store),
@@ -246,6 +250,7 @@ impl EventLoop {
                 self.answer_stuck();
             }
             Event::Probe(ProbeEvent::Returned(id)) => self.feed(Input::ProbeReturned(id)),
+            Event::Probe(ProbeEvent::Late(report)) => self.feed(Input::ProbeLate(report)),
             Event::Plan(end) => self.take_plan_end(end),
             Event::Answer(input) => self.feed(*input),
             Event::Source(ended) => self.sources.take(ended, &mut self.facts),
@@ -291,6 +296,7 @@ impl EventLoop {
         for output in outputs {
             match output {
                 Output::Probe(order) => self.probe(order),
+                Output::LetGo(probe) => self.pool.let_go(probe),
                 Output::Errand(order) => {
                     if let Some(over) = self.plantings.begin(order) {
                         self.feed(Input::ProbeReturned(over));

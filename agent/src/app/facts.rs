@@ -247,6 +247,7 @@ mod tests {
             family: "always",
             hook: "xfs_force_shutdown",
             lost_without: "shutdowns",
+            fallback: "probes only",
             state,
         };
         facts.programs = vec![program(waits)];

@@ -119,7 +119,7 @@ impl Sources {
         let program = vec![super::OWN_BINARY.into(), consumers::CONSUMERS_SUBCOMMAND.into()];
         let (consumers, state) = consumers::start(program, events.clone());
         facts.source(SourceName::Consumers, state);
-        let (sysfs, state) = SysfsErrors::start(Path::new(SYSFS), events.clone());
+        let (sysfs, state) = SysfsErrors::start(Path::new(SYSFS), Path::new(PROC), events.clone());
         facts.source(SourceName::Sysfs, state);
         Self {
             starting: Some(starting),

@@ -8,7 +8,7 @@ use crate::client::{Console, Output};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::store::StoreError;
-use crate::store::reading::{self, State};
+use crate::store::reading::{self, Forgotten, State};
 
 /// Prints what is kept, of one volume or of all. Ends with 1 when some of it could not be read.
 pub(super) fn show(dir: &Path, volume: Option<&str>, output: Output, console: &mut Console<'_>) -> ExitCode {
@@ -33,14 +33,15 @@ pub(super) fn show(dir: &Path, volume: Option<&str>, output: Output, console: &m
 /// Forgets a volume where no agent runs.
 pub(super) fn forget(dir: &Path, volume: &str, console: &mut Console<'_>) -> ExitCode {
     match reading::forget(dir, volume) {
-        Ok(true) => {
-            let text = format!("{volume}: all that was kept of it is forgotten; no agent runs\n");
-            let printed = console.print(&text).map(|()| ExitCode::Ok);
-            console.end(printed)
-        }
-        Ok(false) => {
+        Ok(Forgotten { was_kept: false, is_paused: false }) => {
             console.tell(&format_args!("mountie: nothing is kept of `{volume}` in {}", dir.display()));
             ExitCode::Usage
+        }
+        Ok(Forgotten { is_paused, .. }) => {
+            let pause = if is_paused { " but its pause, which `mountie resume` ends" } else { "" };
+            let text = format!("{volume}: all that was kept of it is forgotten{pause}; no agent runs\n");
+            let printed = console.print(&text).map(|()| ExitCode::Ok);
+            console.end(printed)
         }
         Err(error) => failed(&error, console),
     }

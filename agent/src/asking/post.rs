@@ -1,8 +1,9 @@
 //! A hook that listens: the evidence is posted to it, the answer is the body of what comes back.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use agent_core::remediation::asking::NoAnswer;
 use agent_core::volume::HookAddress;
@@ -15,13 +16,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
+use super::places::Place;
 use super::{ANSWER_LIMIT, Failure};
 
 const HTTP_PORT: u16 = 80;
-/// With so many sockets that are still looked for, no other is.
+/// With so many hooks that are still looked for, no other is.
 const CONNECTING_MAX: usize = 8;
 
-/// Posts. The caller limits the time; `connecting` counts the threads that look for a socket.
+/// Posts. The caller limits the time; `connecting` counts the threads that look for a socket or a name.
 pub(super) async fn ask(
     address: &HookAddress,
     evidence: Vec<u8>,
@@ -33,7 +35,8 @@ pub(super) async fn ask(
     match address {
         HookAddress::Http { authority, path } => {
             let (host, port) = host_and_port(authority);
-            let stream = TcpStream::connect((host, port)).await.map_err(unreachable)?;
+            let addresses = look_up(host, port, connecting).await.map_err(unreachable)?;
+            let stream = TcpStream::connect(addresses.as_slice()).await.map_err(unreachable)?;
             exchange(stream, (authority, path), evidence).await
         }
         HookAddress::Unix(socket) => {
@@ -46,9 +49,7 @@ pub(super) async fn ask(
 /// Connects on a thread of its own: the kernel looks up the socket's path within the call, which hangs where the path
 /// does. Such a thread stays until the kernel lets it go, whoever has given up meanwhile.
 async fn connect(socket: &str, connecting: &Arc<AtomicUsize>) -> io::Result<UnixStream> {
-    let place = Place::take(connecting).ok_or_else(|| {
-        io::Error::other(format!("{CONNECTING_MAX} attempts to find a hook's socket do not end"))
-    })?;
+    let place = Place::take(connecting, CONNECTING_MAX).ok_or_else(too_many)?;
     let (socket, runtime) = (socket.to_owned(), Handle::current());
     let connect = move || {
         let _place = place;
@@ -57,21 +58,22 @@ async fn connect(socket: &str, connecting: &Arc<AtomicUsize>) -> io::Result<Unix
     tokio::task::spawn_blocking(connect).await.map_err(io::Error::other)?
 }
 
-/// One of the few threads that may look for sockets; given back when it is dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Self(Arc::clone(taken));
-        // Counted at once, so that it is given back in either case.
-        (taken.fetch_add(1, Ordering::Relaxed) < CONNECTING_MAX).then_some(place)
+/// Looks a name up on a thread of its own, which stays as long as a service of names does not answer it.
+async fn look_up(host: &str, port: u16, connecting: &Arc<AtomicUsize>) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
     }
+    let place = Place::take(connecting, CONNECTING_MAX).ok_or_else(too_many)?;
+    let host = host.to_owned();
+    let look_up = move || {
+        let _place = place;
+        (host.as_str(), port).to_socket_addrs().map(Iterator::collect)
+    };
+    tokio::task::spawn_blocking(look_up).await.map_err(io::Error::other)?
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+fn too_many() -> io::Error {
+    io::Error::other(format!("{CONNECTING_MAX} attempts to find a hook do not end"))
 }
 
 /// The brackets of an IPv6 address belong to the text, not to the address.
@@ -119,17 +121,25 @@ async fn exchange(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]
-    fn no_more_sockets_are_looked_for_at_once_than_a_few() {
+    fn no_more_hooks_are_looked_for_at_once_than_a_few() {
         let taken = Arc::default();
-        let places: Vec<_> = std::iter::from_fn(|| Place::take(&taken)).collect();
+        let places: Vec<_> = std::iter::from_fn(|| Place::take(&taken, CONNECTING_MAX)).collect();
         assert_eq!((places.len(), taken.load(Ordering::Relaxed)), (CONNECTING_MAX, CONNECTING_MAX));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let refused = runtime.block_on(connect("/nonexistent/ask.sock", &taken)).unwrap_err();
         assert!(refused.to_string().contains("do not end"), "{refused}");
+        let unnamed = runtime.block_on(look_up("localhost", 80, &taken)).unwrap_err();
+        assert!(unnamed.to_string().contains("do not end"), "{unnamed}");
+        // What is no name needs no thread.
+        let address = runtime.block_on(look_up("::1", 80, &taken)).unwrap();
+        assert_eq!(address, ["[::1]:80".parse().unwrap()]);
         drop(places);
+        assert!(!runtime.block_on(look_up("localhost", 80, &taken)).unwrap().is_empty());
         let missing = runtime.block_on(connect("/nonexistent/ask.sock", &taken)).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         assert_eq!(taken.load(Ordering::Relaxed), 0);

@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -18,9 +20,12 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::Settings;
+use super::places::Place;
 use crate::exit_code::ExitCode;
 use crate::sys::{clock, descriptors, environment, mount, network, parent_death};
 
+/// With so many children that do not end, no other is started: a service of names may hang, and each waits for it.
+const TRYING_MAX: usize = 16;
 /// What the child needs beyond the time for the connection.
 const SLACK: Duration = Duration::from_secs(2);
 /// Addresses of one name that are tried.
@@ -40,10 +45,18 @@ pub(super) enum ReachError {
     /// It said something else.
     #[error("the child that tries servers gave no answer")]
     NoAnswer,
+    /// Those before it were killed, and live on.
+    #[error("{TRYING_MAX} children that try servers do not end")]
+    TooMany,
 }
 
-/// Has a child try the server.
-pub(super) async fn ask(settings: &Settings, order: &ReachOrder) -> Result<Reach, ReachError> {
+/// Has a child try the server. `trying` counts the children; one that cannot be killed counts for as long as it lives.
+pub(super) async fn ask(
+    settings: &Settings,
+    order: &ReachOrder,
+    trying: &Arc<AtomicUsize>,
+) -> Result<Reach, ReachError> {
+    let place = Place::take(trying, TRYING_MAX).ok_or(ReachError::TooMany)?;
     let mut command = Command::new(&settings.exe);
     environment::clear(command.as_std_mut());
     command.arg("reach").args(["--parent", &std::process::id().to_string()]);
@@ -77,6 +90,11 @@ pub(super) async fn ask(settings: &Settings, order: &ReachOrder) -> Result<Reach
         Ok(line)
     };
     let line = timeout(order.deadline.saturating_add(SLACK), talk).await;
+    tokio::spawn(async move {
+        // It has ended, or was killed. Fails only when somebody else has reaped it.
+        let _ = child.kill().await;
+        drop(place);
+    });
     understand(&line.map_err(|_| ReachError::TimedOut)?.map_err(ReachError::Child)?)
 }
 
@@ -215,6 +233,9 @@ fn connect(address: SocketAddr, limit: Duration) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::atomic::Ordering;
+
+    use agent_core::remediation::service::Service;
 
     use super::*;
 
@@ -242,6 +263,31 @@ mod tests {
         assert_eq!(target.hear(&heard, clock::now()), Err("no".to_owned()));
         drop(heard);
         refusing.join().unwrap();
+    }
+
+    #[test]
+    fn children_that_do_not_end_are_bounded() {
+        // Reads what it is given, finds no program of that name, and says nothing.
+        let exe = "/usr/bin/xargs".into();
+        let settings = Settings { exe, launcher: Vec::new(), namespace: None, network: None };
+        let service = Service { hosts: vec!["a".to_owned()], port: 1 };
+        let order = ReachOrder { service, deadline: Duration::from_secs(20) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let trying = Arc::default();
+        let taken: Vec<_> = std::iter::from_fn(|| Place::take(&trying, TRYING_MAX)).collect();
+        assert_eq!(taken.len(), TRYING_MAX);
+        let refused = runtime.block_on(ask(&settings, &order, &trying));
+        assert!(matches!(refused, Err(ReachError::TooMany)), "{refused:?}");
+        drop(taken);
+        // It ends without a word, and its place is free again.
+        let said = runtime.block_on(ask(&settings, &order, &trying));
+        assert!(matches!(said, Err(ReachError::NoAnswer | ReachError::Child(_))), "{said:?}");
+        let is_free = async {
+            while trying.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        assert!(runtime.block_on(async { timeout(Duration::from_secs(60), is_free).await }).is_ok());
     }
 
     #[test]

@@ -22,10 +22,12 @@ fn question(how: HookWay, limit: Duration) -> Question {
         plan: Plan {
             id: PlanId(1),
             volume: VolumeId::new("v"),
+            server: None,
             reason: None,
             mountpoint: place.clone(),
             stage: place,
             old: None,
+            marks: None,
             actions: Vec::new(),
             undo: Vec::new(),
             timeout: Duration::ZERO,

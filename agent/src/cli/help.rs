@@ -79,7 +79,8 @@ nothing to acknowledge, 64 when there is no such volume, 69 when no agent answer
 
 pub(super) const PAUSE: &str = "\
 Stop the repairs of a volume, or with --all of every volume of the node. Sight goes on: states, metrics and events say \
-what is wrong as before. A plan that runs already goes to its end. A restart of the agent does not end a pause.
+what is wrong as before. A plan that runs already goes to its end. A restart of the agent does not end a pause; where the agent \
+cannot read what was paused, the repairs of all volumes are paused until mountie resume --all.
 
 Who paused, since when and why stands in status and describe, and is an event. For root and the agent's own user, over \
 the agent's socket. Ends with 0, 64 when there is no such volume, 69 when no agent answers, 77 when you may not.";
@@ -105,7 +106,7 @@ not say enough or the mode is off, 69 when no agent answers, 77 when you may not
 pub(super) const STATE: &str = "\
 Show, export or forget what the agent keeps across restarts: what is mounted where and from what, troubles, attempts, \
 pauses, sentinels, plans without an end. Secrets are never kept. show and export read the directory and need no agent; \
-forget goes through the agent where one runs.
+forget goes through the agent where one runs. A pause is not forgotten, and that is said: mountie resume ends it.
 
 Ends with 0, 64 when nothing is kept of such a volume, 1 when a file could not be read, 77 when you may not.";
 

@@ -8,7 +8,7 @@ use super::{ClientError, Console, Output, age, http};
 use crate::exit_code::ExitCode;
 use crate::export::percent::PercentEncoded;
 use crate::export::timestamp::Timestamp;
-use crate::export::view::{LossView, PauseView, VolumeAnswer, VolumeView};
+use crate::export::view::{LossView, PauseView, PlanPreview, VolumeAnswer, VolumeView};
 
 mod consumers;
 mod meaning;
@@ -27,8 +27,21 @@ async fn ask_and_print(
 ) -> Result<ExitCode, ClientError> {
     let path = format!("/api/v1/volumes/{}", PercentEncoded(volume));
     let (_, answer): (_, VolumeAnswer) = http::get_json(socket, &path, (http::WITHIN, &[])).await?;
-    console.show(&answer, output, render)?;
+    // Of one that is only observed no plan is made until somebody asks what it would be.
+    let plan = if is_only_observed(&answer.volume) { preview(socket, volume).await } else { None };
+    console.show(&answer, output, |answer| render(answer, plan.as_ref()))?;
     Ok(if answer.volume.sick { ExitCode::FoundSick } else { ExitCode::Ok })
+}
+
+fn is_only_observed(volume: &VolumeView) -> bool {
+    volume.sick && volume.mode == "observe" && volume.not_repaired.is_none()
+}
+
+/// What a repair would do. Without it the rest is told all the same.
+async fn preview(socket: &Path, volume: &str) -> Option<PlanPreview> {
+    let path = format!("/api/v1/plan/{}", PercentEncoded(volume));
+    let answer: Result<(_, PlanPreview), _> = http::get_json(socket, &path, (http::WITHIN, &[])).await;
+    answer.ok().map(|(_, plan)| plan)
 }
 
 /// The text so far: headed blocks of lines.
@@ -59,7 +72,7 @@ impl Page {
     }
 }
 
-fn render(answer: &VolumeAnswer) -> String {
+fn render(answer: &VolumeAnswer, preview: Option<&PlanPreview>) -> String {
     let volume = &answer.volume;
     let mut page = Page { text: String::new(), at: answer.at };
     verdict(&mut page, volume);
@@ -67,7 +80,7 @@ fn render(answer: &VolumeAnswer) -> String {
     evidence(&mut page, volume);
     consumers::consumers(&mut page, volume);
     judgement(&mut page, volume);
-    repair(&mut page, volume);
+    repair(&mut page, volume, preview);
     history(&mut page, volume);
     page.text
 }
@@ -137,6 +150,11 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
         let name = if number == 0 { "errors" } else { "" };
         let line = format!("{} × {} on {}, counted by {}", error.count, error.errno, error.op, error.source);
         page.pair(name, &line);
+        if let (Some(first), Some(last)) = (error.first, error.last) {
+            let (first, last) = (page.moment(first), page.moment(last));
+            let times = if first == last { first } else { format!("first {first}; last {last}") };
+            page.pair("", &format!("  {times}"));
+        }
     }
     for (number, culprit) in volume.culprits.iter().enumerate() {
         let name = if number == 0 { "met by" } else { "" };
@@ -224,7 +242,7 @@ fn whereabouts(page: &mut Page, cgroup: Option<&str>, mount_namespace: Option<u3
     }
 }
 
-fn repair(page: &mut Page, volume: &VolumeView) {
+fn repair(page: &mut Page, volume: &VolumeView, preview: Option<&PlanPreview>) {
     page.heading("Repair");
     page.pair("mode", &format!("{}: {}", volume.mode, meaning::of_mode(&volume.mode)));
     if let Some(pause) = &volume.paused {
@@ -246,6 +264,17 @@ fn repair(page: &mut Page, volume: &VolumeView) {
     if let Some(plan) = &volume.due_plan {
         page.pair("would be done", &format!("by {}, in mode \"act\"", plan.method));
         steps(page, &plan.steps);
+    }
+    if let Some(plan) = preview {
+        page.pair(
+            "would be done",
+            &format!("by {}, in mode \"act\", or now by mountie remount", plan.method),
+        );
+        let what: Vec<String> = plan.steps.iter().map(|step| step.what.clone()).collect();
+        steps(page, &what);
+        if let Some(why) = &plan.hindered {
+            page.pair("", &format!("it would not be begun now: {why}"));
+        }
     }
     if let Some(last) = &volume.last_repair {
         page.pair("last attempt", &format!("plan {}, {}", last.id, page.moment(last.at)));

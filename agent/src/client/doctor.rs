@@ -142,16 +142,25 @@ fn say_the_same(one: &ProgramView, other: &ProgramView) -> bool {
 }
 
 fn row(name: String, hook: String, program: &ProgramView) -> [String; 6] {
-    let (state, lost) = match program.state {
-        ProgramWord::Attached => ("attached", ""),
-        ProgramWord::NotChosen => ("not chosen", ""),
-        // Nothing uses the module, so nothing can be lost.
-        ProgramWord::Waits => ("waits", ""),
-        ProgramWord::NotNeeded => ("not needed", ""),
-        ProgramWord::Failed => ("failed", program.lost_without.as_str()),
+    let state = match program.state {
+        ProgramWord::Attached => "attached",
+        ProgramWord::NotChosen => "not chosen",
+        ProgramWord::Waits => "waits",
+        ProgramWord::NotNeeded => "not needed",
+        ProgramWord::Failed => "failed",
     };
+    // Of a module that waits nothing is used, so nothing can be lost.
+    let lost = if program.state == ProgramWord::Failed { lost(program) } else { String::new() };
     let why = program.reason.clone().unwrap_or_default();
-    [name, program.family.clone(), hook, state.to_owned(), why, lost.to_owned()]
+    [name, program.family.clone(), hook, state.to_owned(), why, lost]
+}
+
+/// What is lost without a program, and what is left. An older agent does not say what is.
+fn lost(program: &ProgramView) -> String {
+    match program.fallback.as_str() {
+        "" => program.lost_without.clone(),
+        fallback => format!("{} (left: {fallback})", program.lost_without),
+    }
 }
 
 #[cfg(test)]
@@ -190,7 +199,7 @@ sysfs         off       `/sys/fs` cannot be read
 
 PROGRAM           FAMILY    HOOK    STATE       WHY            LOST WITHOUT IT
 sys_exit          sys_exit  a hook  attached    -              -
-vfs_read          fexit     a hook  failed      load: EPERM    some errors
+vfs_read          fexit     a hook  failed      load: EPERM    some errors (left: probes only)
 fuse_request_end  always    a hook  not chosen  family is off  -
 "
         );

@@ -199,8 +199,15 @@ impl<'d, 'a> Reader<'d, 'a> {
             return Given::Broken;
         };
         let mut values = Vec::new();
+        let mut before = "";
         for (index, entry) in array.iter().enumerate() {
             let place = place.entry(index).on_line(self.document.line_of(entry));
+            let word = entry.get_ref().as_str().unwrap_or_default();
+            let flag = secret::flag_before(std::mem::replace(&mut before, word), word);
+            if let Some(name) = flag {
+                self.document.report(place, Problem::Secret { name });
+                continue;
+            }
             if self.reports_secret(entry.get_ref(), &place) {
                 continue;
             }

@@ -34,6 +34,14 @@ pub(super) fn name_in(text: &str) -> Option<String> {
     })
 }
 
+/// The name of a flag whose secret is the word after it: `--password SECRET`.
+pub(super) fn flag_before(word: &str, next: &str) -> Option<String> {
+    let name = word.strip_prefix('-')?.trim_start_matches('-');
+    // Another flag, or what the agent itself puts there.
+    let is_value = !next.starts_with(['-', '{']);
+    (is_value && !name.contains('=') && is_secret(name, next)).then(|| name.to_owned())
+}
+
 /// Names and passwords of logins are not longer: what is asked of every word of a long text must not look at the
 /// rest of it each time.
 const LONGEST_LOGIN: usize = 256;
@@ -105,6 +113,26 @@ mod tests {
             "--token=x",
         ] {
             assert!(name_in(text).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_word_after_a_flag_that_asks_for_a_secret_is_one() {
+        for (flag, next) in
+            [("--password", "Zx9"), ("--client-secret", "x"), ("-pw", "x"), ("--user", "u%Zx9")]
+        {
+            assert!(flag_before(flag, next).is_some(), "{flag} {next}");
+        }
+        for (word, next) in [
+            ("--password", "--verbose"),
+            ("--password", "{target}"),
+            ("--password-file", "/etc/x"),
+            ("--user", "ann"),
+            ("password", "x"),
+            ("--x=token", "y"),
+            ("-o", "rw"),
+        ] {
+            assert_eq!(flag_before(word, next), None, "{word} {next}");
         }
     }
 

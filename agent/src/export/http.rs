@@ -57,6 +57,9 @@ const CHECKS_AT_ONCE: usize = listen::READERS;
 const CHECKS_OF_ALL_AT_ONCE: usize = 2;
 /// Answers that are made at the same time, each on a thread of its own.
 const ANSWERS_AT_ONCE: usize = 4;
+/// Questions what a plan would do that the event loop has at the same time; others wait for their turn. It answers each
+/// at once, and has room for many more commands.
+const PREVIEWS_AT_ONCE: usize = 4;
 /// Scrapes that are made at the same time, beside these.
 const SCRAPES_AT_ONCE: usize = 1;
 /// A text is given to every scrape of its snapshot for so long. Not longer: what is counted goes on beside it.
@@ -103,6 +106,8 @@ struct Shared {
     checks: Semaphore,
     /// A permit for each that waits for those of all.
     checks_of_all: Semaphore,
+    /// A permit for each question about a plan that the event loop has.
+    previews: Semaphore,
     /// A permit for each answer that is being made.
     answers: Arc<Semaphore>,
     /// The permit for a scrape: no other answer can take it.
@@ -131,6 +136,7 @@ impl Shared {
             host,
             checks: Semaphore::new(CHECKS_AT_ONCE),
             checks_of_all: Semaphore::new(CHECKS_OF_ALL_AT_ONCE),
+            previews: Semaphore::new(PREVIEWS_AT_ONCE),
             answers: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)),
             scrapes: Arc::new(Semaphore::new(SCRAPES_AT_ONCE)),
             scraped: Mutex::new(None),

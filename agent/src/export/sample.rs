@@ -104,6 +104,7 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
             advice: BTreeSet::new(),
         },
         errors: BTreeMap::new(),
+        error_times: BTreeMap::new(),
         claims: BTreeMap::new(),
         rule: None,
         loss: None,
@@ -157,15 +158,22 @@ pub(crate) fn mount_plan(volume: &str) -> Plan {
     Plan {
         id: PlanId(7),
         volume: VolumeId::new(volume),
+        server: None,
         reason: Some(Reason::Stale),
         mountpoint,
         stage,
         old: Some(SuperblockId { major: 0, minor: 77 }),
+        marks: None,
         actions: vec![
             stage_action,
             Action::CheckStaged { sentinel: None, identity: Identity::default(), source: None, fstype: None },
             Action::Swap { readonly: false },
-            Action::Verify { sentinel: None },
+            Action::Verify {
+                sentinel: None,
+                identity: agent_core::volume::Identity::default(),
+                source: None,
+                fstype: None,
+            },
             Action::Unstage,
         ],
         undo: vec![Action::Unstage],
@@ -245,6 +253,7 @@ fn models() -> VolumeStatus {
             ((Errno(116), Op::Read, Source::Bpf), 12),
             ((Errno(116), Op::Stat, Source::Probe), 2),
         ]),
+        error_times: BTreeMap::from([((Errno(116), Op::Read, Source::Bpf), (seconds(806), seconds(808)))]),
         claims: BTreeMap::from([
             (
                 (Claim::EmergencyReadonly, ClaimSource::Table),
@@ -398,5 +407,12 @@ fn task(pid: u32, comm: &str) -> Task {
 }
 
 fn program(program: &'static str, family: &'static str, state: ProgramState) -> ProgramStatus {
-    ProgramStatus { program, family, hook: "a hook", lost_without: "some errors", state }
+    ProgramStatus {
+        program,
+        family,
+        hook: "a hook",
+        lost_without: "some errors",
+        fallback: "probes only",
+        state,
+    }
 }

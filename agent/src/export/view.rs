@@ -208,6 +208,12 @@ pub struct ErrorCount {
     pub source: String,
     /// How many.
     pub count: u64,
+    /// When the first of them was met since the agent started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Timestamp>,
+    /// When the last was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Timestamp>,
 }
 
 /// Something that the mount table or the file system itself says.
@@ -333,7 +339,7 @@ impl VolumeView {
             rule: volume.rule.map(|(name, _)| name.to_owned()),
             cleared_by: volume.rule.map(|(_, clears)| clears.to_owned()),
             advice: condition.advice.iter().map(|advice| advice.label().to_owned()).collect(),
-            errors: ErrorCount::of(volume),
+            errors: ErrorCount::of(volume, clock),
             claims: ClaimView::of(volume, clock),
             last_ok: volume.last_ok.map(|time| clock.at(time)),
             last_probe: ProbeView::of(volume, clock),
@@ -379,12 +385,17 @@ impl KubernetesHealth {
 }
 
 impl ErrorCount {
-    fn of(volume: &VolumeStatus) -> Vec<Self> {
-        let count = |((errno, op, source), count): (&(Errno, Op, Source), &u64)| Self {
-            errno: words::errno(*errno),
-            op: op.label().to_owned(),
-            source: source.label().to_owned(),
-            count: *count,
+    fn of(volume: &VolumeStatus, clock: WallClock) -> Vec<Self> {
+        let count = |(key, count): (&(Errno, Op, Source), &u64)| {
+            let times = volume.error_times.get(key);
+            Self {
+                errno: words::errno(key.0),
+                op: key.1.label().to_owned(),
+                source: key.2.label().to_owned(),
+                count: *count,
+                first: times.map(|(first, _)| clock.at(*first)),
+                last: times.map(|(_, last)| clock.at(*last)),
+            }
         };
         volume.errors.iter().map(count).collect()
     }

@@ -2,7 +2,7 @@
 
 use agent_core::errno::Errno;
 use agent_core::health::claims::{Claim, ClaimSource};
-use agent_core::observation::{NotRun, PlanReport, ProbeResult};
+use agent_core::observation::{NotRun, PlanReport, ProbeResult, ProbeStep};
 use agent_core::path::escape;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::verdict::Reason;
@@ -66,7 +66,7 @@ pub(crate) const PROBE_RESULTS: [&str; 8] = [
 pub(crate) const fn probe_result_index(result: &ProbeResult) -> usize {
     match result {
         ProbeResult::Ok(_) => 0,
-        ProbeResult::Failed { .. } => 1,
+        ProbeResult::Failed { .. } | ProbeResult::WriteFailed { .. } => 1,
         ProbeResult::WrongMount { .. } => 2,
         ProbeResult::SentinelMissing => 3,
         ProbeResult::SentinelDiffers => 4,
@@ -93,6 +93,12 @@ pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
         }
         ProbeResult::Ok(_) => "the root answered; no data was read, there is no sentinel".to_owned(),
         ProbeResult::Failed { step, errno } => format!("{} failed with {errno}", step.doing()),
+        ProbeResult::WriteFailed { errno, read } if read.read_data => {
+            format!("data was read past the cache, {} failed with {errno}", ProbeStep::Write.doing())
+        }
+        ProbeResult::WriteFailed { errno, .. } => {
+            format!("the root answered, {} failed with {errno}", ProbeStep::Write.doing())
+        }
         ProbeResult::WrongMount { found } => format!("another superblock is there: {found}"),
         ProbeResult::SentinelMissing => "the sentinel is not there (the root answered)".to_owned(),
         ProbeResult::SentinelDiffers => "the sentinel has other content (the root answered)".to_owned(),
@@ -312,10 +318,12 @@ mod tests {
         let plan = Plan {
             id: agent_core::id::PlanId(1),
             volume: agent_core::id::VolumeId::new("a"),
+            server: None,
             reason: None,
             mountpoint: "/mnt/a".into(),
             stage: "/run/mountie/stage/1".into(),
             old: None,
+            marks: None,
             actions: vec![Action::RunInPlace {
                 argv: vec!["/sbin/fix".into(), "hunter2".into()],
                 environment_file: Some("/etc/mountie/env".into()),

@@ -260,7 +260,10 @@ const VOLUME_FILE: &str = r#"{"apiVersion": "mountie/v1", "kind": "VolumeMemory"
 "since": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "beforeBoot": false, "byErrors": true,
 "message": "tried -o password=Zx9"}, "attempts": [{"wallMs": 1699999990000, "bootNs": 4990000000000}],
 "failedAttempts": 3, "lastAttempt": {"wallMs": 1699999990000, "bootNs": 4990000000000},
-"notBefore": {"wallMs": 1700000090000, "bootNs": 5090000000000}, "wasReadable": true, "mount": {"device": [0, 46],
+"notBefore": {"wallMs": 1700000090000, "bootNs": 5090000000000},
+"identity": {"fsid": "00000000000000aa", "source": "//u:Zx9@filer/a"}, "asked": {"hook": "/etc/mountie/ask",
+"putOff": 3, "notBefore": {"wallMs": 1700000090000, "bootNs": 5090000000000}, "givenUp": "password=Zx9"},
+"wasReadable": true, "mount": {"device": [0, 46],
 "mountId": 31, "unique": 4294967297, "since": {"wallMs": 1699999000000, "bootNs": 4000000000000},
 "wasWritable": true, "storageErrors": true, "shutdown": {"wallMs": 1699999990000, "bootNs": 4990000000000},
 "loss": {"at": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "errno": 5, "acknowledged":
@@ -331,7 +334,8 @@ pub(super) fn probe_messages() -> Vec<Vec<u8>> {
     let sentinel = Sentinel { path: BytePath::from(".mountie"), content: Some(b"models-7f3a".to_vec()) };
     let ok = ProbeOk { root_inode: 2, read_data: true, fsid: Some("a1".to_owned()), ..ProbeOk::default() };
     let results = [
-        ProbeResult::Ok(ok),
+        ProbeResult::Ok(ok.clone()),
+        ProbeResult::WriteFailed { errno: Errno(28), read: ok },
         ProbeResult::Failed { step: ProbeStep::Root, errno: Errno(116) },
         ProbeResult::WrongMount { found: superblock },
         ProbeResult::TimedOut { step: ProbeStep::Sentinel },

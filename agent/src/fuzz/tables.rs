@@ -121,6 +121,7 @@ fn check_outputs(outputs: &[Output]) {
             | Output::Incident(..)
             | Output::Forget(_)
             | Output::NoErrand { .. }
+            | Output::LetGo(_)
             | Output::Note(_) => {}
         }
     }

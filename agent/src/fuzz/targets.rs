@@ -23,14 +23,14 @@ use crate::kernel::btf::KernelTypes;
 use crate::probe::protocol;
 use crate::remediation::{self, wire};
 use crate::sensor::census::{procfs, wire as census};
-use crate::sensor::consumers::{child as consumers_child, wire as consumers};
+use crate::sensor::consumers::wire as consumers;
 use crate::sensor::ebpf::decode as observations;
 use crate::sensor::fanotify::{decode as fanotify, mark};
 use crate::store::memory::{Clocks, File};
-use crate::store::place::kept_of;
+use crate::store::place::{kept_of, kept_source};
 use crate::store::{journal, shelf};
 use crate::sys::mountinfo::lines::Lines;
-use crate::sys::{mountinfo, statmount};
+use crate::sys::{look, mountinfo, statmount};
 
 /// What a decoder holds that keeps pieces of its input.
 const PIECES: Memory = Memory { per_byte: 16, fixed: 16 << 10 };
@@ -352,6 +352,13 @@ fn volume_file(input: &[u8]) {
             trouble.message = secret::hide(&trouble.message);
         }
         memory.known = memory.known.map(|known| Arc::new(kept_of(&known)));
+        if let Some(learnt) = &mut memory.learnt {
+            learnt.source = kept_source(&learnt.source);
+        }
+        for asked in memory.asked.iter_mut().chain(&mut memory.asked_of_consumers) {
+            asked.hook = secret::hide(&asked.hook);
+            asked.given_up = asked.given_up.as_deref().map(secret::hide);
+        }
         for holding in memory.left.iter_mut().filter_map(|left| left.holding.as_mut()) {
             if let Ok(text) = str::from_utf8(&holding.source) {
                 holding.source = secret::hide(text).into_bytes();
@@ -397,7 +404,7 @@ fn remediation_lines(input: &[u8]) {
             assert!(serde_json::to_vec(&request).is_ok());
         }
         if let Ok(wire::Line::Done(report)) = serde_json::from_slice::<wire::Line>(line) {
-            let step = wire::Step::from(report);
+            let step = wire::Step::from(*report);
             assert!(!matches!(step.outcome, Outcome::TimedOut | Outcome::Interrupted));
         }
     }
@@ -438,7 +445,7 @@ fn consumers_lines(input: &[u8]) {
 
 /// Files of procfs, of which programs choose a part: their names.
 fn procfs_files(input: &[u8]) {
-    let _ = (procfs::Mounts::of(input), consumers_child::mount_of(input));
+    let _ = (procfs::Mounts::of(input), look::mount_of(input));
     for line in input.split(|byte| *byte == b'\n') {
         let _ = procfs::stat(line);
     }

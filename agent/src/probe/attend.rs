@@ -8,7 +8,7 @@ use agent_core::engine::ProbeOrder;
 use agent_core::id::ProbeId;
 use agent_core::observation::{NotRun, ProbeReport, ProbeResult, ProbeStep};
 use agent_core::time::Monotonic;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::Settings;
 use super::process::{Lost, StartError, Worker};
@@ -27,12 +27,12 @@ pub(super) enum News {
     Slow(ProbeId),
     /// Answered in time; the worker is free again.
     Answered(ProbeReport, Box<Worker>),
-    /// The deadline passed; the worker is being killed. `Gone` follows.
-    Abandoned(ProbeReport),
+    /// The deadline passed. `Gone` follows when the worker has come back, or has ended because this was dropped.
+    Abandoned(ProbeReport, oneshot::Sender<()>),
     /// No answer, for a reason of the agent's own. The worker is being killed. `Gone` follows.
     Failed(ProbeReport),
-    /// The worker's process has ended. With the order's id when it had been abandoned.
-    Gone(Option<ProbeId>),
+    /// The worker's process has ended. With the order's id when it had been late, and with what it said then.
+    Gone(Option<(ProbeId, Option<ProbeReport>)>),
 }
 
 /// What an order needs besides a worker.
@@ -62,7 +62,7 @@ impl Attendant {
     /// Carries out the order with a worker that is ready, or with a new one.
     pub(super) async fn attend(self, order: ProbeOrder, ready: Option<Box<Worker>>) {
         let id = order.id;
-        let (worker, started, end) = match self.converse(&order, ready).await {
+        let (mut worker, started, end) = match self.converse(&order, ready).await {
             Ok(conversation) => conversation,
             Err(NoWorker { error, started }) => {
                 tracing::debug!(volume = %order.volume, error = %error, "No probe worker");
@@ -83,8 +83,18 @@ impl Attendant {
                 return self.tell(News::Answered(report(order, started, result), worker)).await;
             }
             End::Late(step) => {
-                self.tell(News::Abandoned(report(order, started, ProbeResult::TimedOut { step }))).await;
-                Some(id)
+                let (letting_go, is_let_go) = oneshot::channel();
+                let told = report(order.clone(), started, ProbeResult::TimedOut { step });
+                self.tell(News::Abandoned(told, letting_go)).await;
+                let late = tokio::select! {
+                    reply = worker.next_reply() => match reply {
+                        Ok(Reply::Done(result)) => Some(report(order, started, result)),
+                        Ok(Reply::Ready | Reply::Refused(_) | Reply::Planted(_)) | Err(_) => None,
+                    },
+                    // Never a word, only the end of the other side.
+                    _ = is_let_go => None,
+                };
+                Some((id, late))
             }
             End::Lost(lost) => {
                 tracing::debug!(volume = %order.volume, error = %lost, "Probe worker lost");

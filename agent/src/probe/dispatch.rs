@@ -8,7 +8,7 @@
 //!   that wait.
 //! * With `abandoned_max` workers abandoned nothing is started: orders are answered with `TooManyAbandoned`.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,12 +17,12 @@ use agent_core::engine::ProbeOrder;
 use agent_core::id::ProbeId;
 use agent_core::observation::{NotRun, ProbeReport, ProbeResult};
 use agent_core::time::Monotonic;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::attend::{Attendant, News, report};
 use super::process::Worker;
-use super::{ProbeEvent, Settings, Stats};
+use super::{ProbeEvent, Settings, Stats, Wish};
 use crate::sys::clock;
 
 /// A worker that was not needed for so long is ended. Longer than any usual interval between probes.
@@ -57,6 +57,8 @@ pub(super) struct Dispatcher {
     running: BTreeSet<ProbeId>,
     /// Those of `running` that no longer count as prompt.
     slow: BTreeSet<ProbeId>,
+    /// Those whose deadline has passed. Dropping the other end has the worker killed.
+    late: BTreeMap<ProbeId, oneshot::Sender<()>>,
     abandoned: usize,
 }
 
@@ -84,18 +86,20 @@ impl Dispatcher {
             idle: Vec::new(),
             running: BTreeSet::new(),
             slow: BTreeSet::new(),
+            late: BTreeMap::new(),
             abandoned: 0,
         }
     }
 
     /// Runs until the handle is dropped or asks for the end.
-    pub(super) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<ProbeOrder>) {
+    pub(super) async fn run(mut self, mut wishes: mpsc::UnboundedReceiver<Wish>) {
         let mut closing = self.closing.clone();
         loop {
             tokio::select! {
                 () = wait_for_closing(&mut closing) => break,
-                order = orders.recv() => match order {
-                    Some(order) => self.queue.push_back(order),
+                wish = wishes.recv() => match wish {
+                    Some(Wish::Look(order)) => self.queue.push_back(order),
+                    Some(Wish::LetGo(id)) => drop(self.late.remove(&id)),
                     None => break,
                 },
                 // This object holds a sender, so the channel never ends.
@@ -120,14 +124,20 @@ impl Dispatcher {
                 self.finish(report).await;
                 self.keep(worker);
             }
-            News::Abandoned(report) | News::Failed(report) => {
+            News::Abandoned(report, letting_go) => {
+                self.abandoned += 1;
+                self.late.insert(report.id, letting_go);
+                self.finish(report).await;
+            }
+            News::Failed(report) => {
                 self.abandoned += 1;
                 self.finish(report).await;
             }
             News::Gone(returned) => {
                 self.abandoned = self.abandoned.saturating_sub(1);
-                if let Some(id) = returned {
-                    self.send(ProbeEvent::Returned(id)).await;
+                if let Some((id, late)) = returned {
+                    self.late.remove(&id);
+                    self.send(late.map_or(ProbeEvent::Returned(id), ProbeEvent::Late)).await;
                 }
             }
         }

@@ -135,7 +135,7 @@ impl Worker {
 
     /// Kills it and waits until it is gone. That is at once, unless the kernel holds it in a call on a
     /// mount that hangs: then it is when that call returns, or never. Nothing but the process itself is kept
-    /// while waiting.
+    /// while waiting for that.
     pub(super) async fn end(self) {
         let Self { mut child, socket, progress, received } = self;
         drop((socket, progress, received));

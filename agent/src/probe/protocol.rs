@@ -277,12 +277,7 @@ fn encode_result(out: &mut Writer, result: &ProbeResult) {
     match result {
         ProbeResult::Ok(ok) => {
             out.u8(0);
-            out.u64(ok.root_inode);
-            out.flag(ok.read_data);
-            out.flag(ok.read_device);
-            out.flag(ok.wrote_data);
-            out.option(ok.fsid.as_deref(), |out, fsid| out.bytes(fsid.as_bytes()));
-            out.option(ok.uuid.as_deref(), |out, uuid| out.bytes(uuid.as_bytes()));
+            encode_ok(out, ok);
         }
         ProbeResult::Failed { step, errno } => {
             out.u8(1);
@@ -304,19 +299,26 @@ fn encode_result(out: &mut Writer, result: &ProbeResult) {
         ProbeResult::NotRun(NotRun::WorkerLost) => out.u8(8),
         ProbeResult::NotRun(NotRun::Unreachable) => out.u8(9),
         ProbeResult::NotRun(NotRun::NotThatUser) => out.u8(10),
+        ProbeResult::WriteFailed { errno, read } => {
+            out.u8(11);
+            out.u16(errno.0);
+            encode_ok(out, read);
+        }
     }
+}
+
+fn encode_ok(out: &mut Writer, ok: &ProbeOk) {
+    out.u64(ok.root_inode);
+    out.flag(ok.read_data);
+    out.flag(ok.read_device);
+    out.flag(ok.wrote_data);
+    out.option(ok.fsid.as_deref(), |out, fsid| out.bytes(fsid.as_bytes()));
+    out.option(ok.uuid.as_deref(), |out, uuid| out.bytes(uuid.as_bytes()));
 }
 
 fn decode_result(from: &mut Reader<'_>) -> Result<ProbeResult, Malformed> {
     Ok(match from.u8()? {
-        0 => ProbeResult::Ok(ProbeOk {
-            root_inode: from.u64()?,
-            read_data: from.flag()?,
-            read_device: from.flag()?,
-            wrote_data: from.flag()?,
-            fsid: from.option(Reader::text)?,
-            uuid: from.option(Reader::text)?,
-        }),
+        0 => ProbeResult::Ok(decode_ok(from)?),
         1 => ProbeResult::Failed { step: decode_step(from)?, errno: Errno(from.u16()?) },
         2 => ProbeResult::WrongMount { found: from.superblock()? },
         3 => ProbeResult::SentinelMissing,
@@ -327,7 +329,19 @@ fn decode_result(from: &mut Reader<'_>) -> Result<ProbeResult, Malformed> {
         8 => ProbeResult::NotRun(NotRun::WorkerLost),
         9 => ProbeResult::NotRun(NotRun::Unreachable),
         10 => ProbeResult::NotRun(NotRun::NotThatUser),
+        11 => ProbeResult::WriteFailed { errno: Errno(from.u16()?), read: decode_ok(from)? },
         value => return Err(Malformed::Unknown { what: "result", value }),
+    })
+}
+
+fn decode_ok(from: &mut Reader<'_>) -> Result<ProbeOk, Malformed> {
+    Ok(ProbeOk {
+        root_inode: from.u64()?,
+        read_data: from.flag()?,
+        read_device: from.flag()?,
+        wrote_data: from.flag()?,
+        fsid: from.option(Reader::text)?,
+        uuid: from.option(Reader::text)?,
     })
 }
 

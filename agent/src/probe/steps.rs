@@ -7,8 +7,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use agent_common::subvolume;
-use agent_core::errno::Errno;
+use agent_core::errno::{Errno, ErrnoClass};
 use agent_core::fstype::FsClass;
+use agent_core::health::meaning::class_of;
 use agent_core::id::SuperblockId;
 use agent_core::observation::{NotRun, ProbeOk, ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
@@ -28,6 +29,16 @@ mod write;
 /// The sentinel that is read where none is configured, if it is there.
 pub const DEFAULT_SENTINEL: &str = ".mountie";
 
+/// File systems of servers that may answer for the root's attributes from a cache, whatever is asked, long after the
+/// server is gone.
+///
+/// kernel: with `softerr` and `softreval`, `__nfs_revalidate_inode`, fs/nfs/inode.c, since 5.6; with `cache=loose` and
+/// `fscache`, `v9fs_vfs_getattr_dotl`, fs/9p/vfs_inode_dotl.c; within `actimeo` or under a lease,
+/// `cifs_revalidate_dentry_attr`, fs/smb/client/inode.c. Each asks for `nfs_statfs`, `v9fs_statfs`, `cifs_statfs`.
+const ANSWERED_FROM_CACHE: &[&str] = &["9p", "cifs", "nfs", "nfs3", "nfs4", "smb3"];
+const ENOSYS: Errno = Errno(38);
+const EOPNOTSUPP: Errno = Errno(95);
+
 /// Looks once. `announce` is called with each step before it begins.
 pub(super) fn perform(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> ProbeResult {
     match look(request, announce) {
@@ -40,7 +51,8 @@ fn look(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> Result<ProbeO
     announce(ProbeStep::Identity);
     let root = identity::open(request)?;
 
-    let (mut ok, is_directory) = as_user(request, || look_beneath(&root, request, announce))??;
+    let Beneath { mut ok, is_directory, sentinel } =
+        as_user(request, || look_beneath(&root, request, announce))??;
     if request.fstype == "autofs" {
         return Ok(ok);
     }
@@ -54,11 +66,17 @@ fn look(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> Result<ProbeO
         announce(ProbeStep::Device);
         ok.read_device = device::read(&root, request).map_err(failed(ProbeStep::Device))?;
     }
+    // Only after the device: whoever deletes the sentinel must not hide that the disk is dead.
+    if let Some(fault) = sentinel {
+        return Err(fault);
+    }
 
     if request.write && is_directory {
         announce(ProbeStep::Write);
-        ok.wrote_data =
-            as_user(request, || write::write(root.as_fd(), request))?.map_err(failed(ProbeStep::Write))?;
+        match as_user(request, || write::write(root.as_fd(), request))? {
+            Ok(wrote) => ok.wrote_data = wrote,
+            Err(errno) => return Err(ProbeResult::WriteFailed { errno, read: ok }),
+        }
     }
     Ok(ok)
 }
@@ -72,31 +90,40 @@ fn as_user<T>(request: &Request, act: impl FnOnce() -> T) -> Result<T, ProbeResu
     }
 }
 
-/// What the volume itself answers, and whether a directory is mounted there.
+/// What the volume itself answers.
+struct Beneath {
+    ok: ProbeOk,
+    /// Whether a directory is mounted there.
+    is_directory: bool,
+    /// What is wrong with the sentinel, while the root answers.
+    sentinel: Option<ProbeResult>,
+}
+
 fn look_beneath(
     root: &OwnedFd,
     request: &Request,
     announce: &mut dyn FnMut(ProbeStep),
-) -> Result<(ProbeOk, bool), ProbeResult> {
+) -> Result<Beneath, ProbeResult> {
     announce(ProbeStep::Root);
     let facts = revalidate(root)?;
     let mut ok = ProbeOk { root_inode: known_root(request, facts.inode), ..ProbeOk::default() };
     if request.fstype == "autofs" {
         // Anything beneath the trap would spring it. The engine does not order this; a race may.
-        return Ok((ok, facts.directory));
+        return Ok(Beneath { ok, is_directory: facts.directory, sentinel: None });
     }
-    if request.fstype.starts_with("nfs") {
-        ask_server(root)?;
+    if ANSWERED_FROM_CACHE.contains(&request.fstype.as_str()) {
+        ask_server(root, request)?;
     }
     ok.fsid = read_fsid(root, request);
+    let mut sentinel = None;
     if facts.directory {
         announce(ProbeStep::Sentinel);
-        ok.read_data = read_sentinel(root, request)?;
+        (ok.read_data, sentinel) = read_sentinel(root, request)?;
     } else if request.sentinel.is_some() {
         // A single file is mounted here: nothing can be beneath it.
-        return Err(ProbeResult::SentinelUnusable);
+        sentinel = Some(ProbeResult::SentinelUnusable);
     }
-    Ok((ok, facts.directory))
+    Ok(Beneath { ok, is_directory: facts.directory, sentinel })
 }
 
 /// Puts a sentinel there, in place of a look.
@@ -135,13 +162,13 @@ fn revalidate(root: &OwnedFd) -> Result<RootFacts, ProbeResult> {
     Ok(RootFacts { inode: facts.stx_ino, directory })
 }
 
-/// Asks an NFS server something that no cache answers. With the options `softerr` and `softreval` attributes whose
-/// request timed out come from the cache after all, and the server may be long gone.
-///
-/// kernel: `NFS_MOUNT_SOFTREVAL` in `__nfs_revalidate_inode`, fs/nfs/inode.c, since 5.6; `nfs_statfs`,
-/// fs/nfs/super.c, always asks.
-fn ask_server(root: &OwnedFd) -> Result<(), ProbeResult> {
-    fstatvfs(root).map(drop).map_err(|errno| failed(ProbeStep::Root)(number(errno)))
+/// Asks a server something that no cache answers. What it refuses to tell it has answered.
+fn ask_server(root: &OwnedFd, request: &Request) -> Result<(), ProbeResult> {
+    match fstatvfs(root).map_err(number) {
+        Ok(_) | Err(ENOSYS | EOPNOTSUPP) => Ok(()),
+        Err(errno) if says_refused(errno, request) => Ok(()),
+        Err(errno) => Err(failed(ProbeStep::Root)(errno)),
+    }
 }
 
 /// `f_fsid` as `stat -f` prints it, padded to 16 digits.
@@ -181,24 +208,36 @@ fn encoded_device(superblock: SuperblockId) -> u64 {
     u64::from((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
 }
 
-/// Whether data was read. An empty sentinel proves that it is there, not that data can be read.
-fn read_sentinel(root: &OwnedFd, request: &Request) -> Result<bool, ProbeResult> {
+/// Whether data was read, and what is wrong with the sentinel that must be there. An empty one proves that it is
+/// there, not that data can be read.
+fn read_sentinel(root: &OwnedFd, request: &Request) -> Result<(bool, Option<ProbeResult>), ProbeResult> {
     let default = BytePath::from(DEFAULT_SENTINEL);
     let path = request.sentinel.as_ref().map_or(&default, |sentinel| &sentinel.path);
-    let reading =
-        sentinel::read(root.as_fd(), path).map_err(|errno| failed(ProbeStep::Sentinel)(number(errno)))?;
+    let reading = sentinel::read(root.as_fd(), path).map_err(number);
     let Some(configured) = &request.sentinel else {
-        // Nobody asked for the default one: a user may have put anything there, and that is no fault.
-        return Ok(matches!(reading, Reading::Content(content) if !content.is_empty()));
+        return match reading {
+            // Nobody asked for the default one: a user may have put anything there, and that is no fault.
+            Ok(reading) => Ok((matches!(reading, Reading::Content(content) if !content.is_empty()), None)),
+            Err(errno) if says_refused(errno, request) => Ok((false, None)),
+            Err(errno) => Err(failed(ProbeStep::Sentinel)(errno)),
+        };
     };
-    match reading {
-        Reading::Absent => Err(ProbeResult::SentinelMissing),
-        Reading::Unusable => Err(ProbeResult::SentinelUnusable),
-        Reading::Content(content) => match &configured.content {
-            Some(expected) if !sentinel::has_content(&content, expected) => Err(ProbeResult::SentinelDiffers),
-            _ => Ok(!content.is_empty()),
-        },
-    }
+    Ok(match reading.map_err(failed(ProbeStep::Sentinel))? {
+        Reading::Absent => (false, Some(ProbeResult::SentinelMissing)),
+        Reading::Unusable => (false, Some(ProbeResult::SentinelUnusable)),
+        Reading::Held => (false, None),
+        Reading::Content(content) => {
+            let differs =
+                configured.content.as_ref().is_some_and(|wanted| !sentinel::has_content(&content, wanted));
+            (!content.is_empty(), differs.then_some(ProbeResult::SentinelDiffers))
+        }
+    })
+}
+
+/// Whether an errno says that this user may not, of a file: that is about whoever made it.
+fn says_refused(errno: Errno, request: &Request) -> bool {
+    let class = FsClass::of_type(&request.fstype).and_then(|class| class_of(errno, class));
+    class.or(errno.class()) == Some(ErrnoClass::Refused)
 }
 
 /// For `map_err`: an errno as the end of a step.

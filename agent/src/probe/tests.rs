@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use super::lab::{HungFuse, in_private_namespace, mount_tmpfs, request_for};
 use super::worker::WorkerArgs;
 use super::*;
+use crate::sys::clock;
 
 /// Long enough for a busy machine; only a fault reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -218,7 +219,7 @@ fn a_worker_that_was_killed_while_idle_costs_nobody_an_answer() {
 }
 
 #[test]
-fn a_silent_worker_is_abandoned_at_the_deadline_and_returns_when_it_is_gone() {
+fn a_silent_worker_is_late_at_the_deadline_and_ends_when_it_is_let_go() {
     run(async {
         let mut bench = Bench::new(settings("silent-worker.sh"));
         let deadline = Duration::from_millis(150);
@@ -226,9 +227,37 @@ fn a_silent_worker_is_abandoned_at_the_deadline_and_returns_when_it_is_gone() {
         let report = bench.report().await;
         assert_eq!(report.result, ProbeResult::TimedOut { step: ProbeStep::Identity });
         assert!(report.took >= deadline);
+        assert_eq!((children().len(), bench.pool.stats().abandoned), (1, 1), "it may answer yet");
+        bench.pool.let_go(ProbeId(7));
         assert_eq!(bench.event().await, ProbeEvent::Returned(ProbeId(7)));
         bench.settled(|stats| stats.abandoned == 0 && stats.workers == 0).await;
         assert_eq!(children(), [], "a zombie stays");
+    });
+}
+
+#[test]
+fn an_answer_that_comes_after_the_deadline_is_told_as_late() {
+    in_private_namespace(|lab| {
+        let fuse = HungFuse::mount(lab.join("a"));
+        run(async {
+            let mut bench = Bench::new(settings("real-worker.sh"));
+            bench.pool.start(order(1, &fuse.mountpoint, Duration::from_millis(200)));
+            assert_eq!(bench.report().await.result, ProbeResult::TimedOut { step: ProbeStep::Root });
+            // Its end is an error for whoever waits.
+            drop(fuse);
+            match bench.event().await {
+                ProbeEvent::Late(report) => {
+                    assert_eq!(report.id, ProbeId(1));
+                    assert!(
+                        matches!(report.result, ProbeResult::Failed { step: ProbeStep::Root, .. }),
+                        "{report:?}"
+                    );
+                    assert!(report.took >= Duration::from_millis(200));
+                }
+                other => panic!("{other:?}"),
+            }
+            bench.settled(|stats| stats.abandoned == 0).await;
+        });
     });
 }
 
@@ -343,12 +372,19 @@ async fn watch_three_hung_volumes(lab: &Path) {
     let expected = ProbeResult::TimedOut { step: ProbeStep::Root };
     assert!(late.len() == 3 && late.iter().all(|report| report.result == expected), "{late:?}");
 
-    // Killed long ago, and still there: the kernel lets nobody out of such a call.
+    // Killed, and still there: the kernel lets nobody out of such a call.
+    (0..3).for_each(|id| bench.pool.let_go(ProbeId(id)));
     let stats = bench.settled(|stats| stats.inflight == 0).await;
     assert_eq!(stats.abandoned, 3);
     assert!(stats.started_total <= 11, "{stats:?}");
-    // A live worker has a socket, a progress file and a pidfd here; of an abandoned one only the last stays.
-    assert_eq!(held(), (descriptors + 3 * stats.workers + stats.abandoned, threads));
+    // A live worker has a socket, a progress file and a pidfd here; of one that was let go only the last stays.
+    let held_by_them = descriptors + 3 * stats.workers + stats.abandoned;
+    let is_so = || held() == (held_by_them, threads);
+    let begin = clock::now();
+    while !is_so() && clock::now().since(begin) < PATIENCE {
+        tokio::task::yield_now().await;
+    }
+    assert!(is_so(), "{:?}, and not {:?}", held(), (held_by_them, threads));
     assert!(bench.events.try_recv().is_err());
 
     drop(hung);
@@ -401,7 +437,7 @@ fn a_private_fuse_mount_lets_its_owner_in() {
             assert_eq!(bench.report().await.result, ProbeResult::TimedOut { step: ProbeStep::Root });
             assert_eq!(bench.pool.stats().started_total, 1, "the worker came back as itself each time");
             drop(fuse);
-            assert_eq!(bench.event().await, ProbeEvent::Returned(ProbeId(3)));
+            assert!(matches!(bench.event().await, ProbeEvent::Late(report) if report.id == ProbeId(3)));
             bench.pool.shutdown().await;
         });
     });
@@ -431,7 +467,7 @@ fn above_the_cap_nothing_is_started() {
 
             drop(hung);
             for _ in 0..2 {
-                assert!(matches!(bench.event().await, ProbeEvent::Returned(_)));
+                assert!(matches!(bench.event().await, ProbeEvent::Late(_)));
             }
             bench.settled(|stats| !stats.is_at_cap).await;
             bench.pool.start(any_order(10, PATIENCE));

@@ -51,11 +51,11 @@ pub fn run_act() -> ExitCode {
     match prepare(namespace.as_ref(), &request) {
         Ok((scene, variables)) => {
             let step = carry_out(&scene, request.action, variables).unwrap_or_else(Stop::into_step);
-            tell(&Line::Done(step.into()));
+            tell(&Line::Done(Box::new(step.into())));
             // Only now, since this may let go of the last reference to a file system that never answers.
             drop(scene);
         }
-        Err(stop) => tell(&Line::Done(stop.into_step().into())),
+        Err(stop) => tell(&Line::Done(Box::new(stop.into_step().into()))),
     }
     ExitCode::Ok
 }
@@ -131,9 +131,9 @@ fn carry_out(scene: &Scene, action: WireAction, variables: Option<EnvironmentFil
         WireAction::RunInPlace { argv, environment_file: _ } => in_place::run(scene, &argv, variables),
         WireAction::AbortConnection { daemon, is_proven } => abort::abort(scene, daemon, is_proven),
         WireAction::RestartUnit { unit, daemon } => restart::restart(scene, &unit, daemon),
-        WireAction::Verify { sentinel } => {
-            let sentinel = sentinel.map(Sentinel::from);
-            verify::verify(scene, sentinel.as_ref())
+        WireAction::Verify { sentinel, uuid, fsid, source, fstype } => {
+            let (sentinel, identity) = (sentinel.map(Sentinel::from), Identity { uuid, fsid });
+            verify::verify(scene, &check::Wanted { sentinel, identity, source, fstype })
         }
         WireAction::DetachTop => unmount::detach_top(scene),
         WireAction::Unstage => unmount::unstage(scene),

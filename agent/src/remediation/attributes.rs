@@ -4,7 +4,7 @@ use agent_core::topology::{Mount, Options};
 use rustix::mount::{MountAttrFlags, MountFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::sys::mount_attributes::Attributes;
+use crate::sys::mount_attributes::{Attributes, Kin};
 
 /// Options of one mount that are single bits, as mountinfo shows them.
 ///
@@ -24,14 +24,14 @@ const BITS: [(&str, MountAttrFlags); 6] = [
 pub(super) struct Former {
     /// Options of the one mount, separated by commas: none of them has one inside.
     options: Vec<u8>,
-    /// It was in a peer group.
-    is_shared: bool,
+    /// The peer group that it was in.
+    pub(super) shared: Option<u32>,
 }
 
 impl Former {
     pub(super) fn of(mount: &Mount) -> Self {
         let words: Vec<&[u8]> = mount.options.iter().collect();
-        Self { options: words.join(&b','), is_shared: mount.propagation.shared.is_some() }
+        Self { options: words.join(&b','), shared: mount.propagation.shared }
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn for_new_mount(old: Option<&Former>, wish: Wish) -> Attributes {
     if wish.readonly {
         set |= MountAttrFlags::MOUNT_ATTR_RDONLY;
     }
-    Attributes { set, clear, shared: old.is_some_and(|old| old.is_shared) }
+    Attributes { set, clear, shared: old.is_some_and(|old| old.shared.is_some()), kin: Kin::None }
 }
 
 /// Exactly the options of a mount, for one that takes its place.
@@ -94,22 +94,12 @@ pub(super) fn for_bind_remount(staged: &Mount, attributes: Attributes) -> MountF
     in_old_flags((own(staged) & !attributes.clear) | attributes.set)
 }
 
-/// How a mount is made again with the options that it had.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Again {
-    /// For mount(2). Read-only means the superblock here.
-    pub(super) first: MountFlags,
-    /// To be set on the one mount after that: it and its superblock were not read-only together.
-    pub(super) then: Option<MountFlags>,
-}
-
-/// What a mount needs to be made again: `nosuid` and `nodev` above all.
-pub(super) fn again(mount: &Mount) -> Again {
-    let wanted = in_old_flags(own(mount));
-    let mut first = wanted;
-    first.set(MountFlags::RDONLY, mount.super_options.has("ro"));
-    let then = (first != wanted).then_some(wanted);
-    Again { first, then }
+/// The flags of mount(2) for a mount that is made again aside. Read-only means the superblock there, and must be as it
+/// was; the mount that is shown gets what it had of its own.
+pub(super) fn again(mount: &Mount) -> MountFlags {
+    let mut flags = in_old_flags(own(mount));
+    flags.set(MountFlags::RDONLY, mount.super_options.has("ro"));
+    flags
 }
 
 fn own(mount: &Mount) -> MountAttrFlags {

@@ -75,7 +75,7 @@ pub(super) fn refuse_old(scene: &Scene, mount: &Mount) -> Result<(), Stop> {
 }
 
 /// Refuses a mount that would be the wrong one at the mount point too: by the rules that discovery goes by.
-fn refuse_other(mount: &Mount, wanted: &Wanted) -> Result<(), Stop> {
+pub(super) fn refuse_other(mount: &Mount, wanted: &Wanted) -> Result<(), Stop> {
     if is_mount_of(wanted.source.as_deref(), wanted.fstype.as_deref(), mount) {
         return Ok(());
     }
@@ -113,6 +113,9 @@ pub(super) fn read_sentinel(root: &OwnedFd, wanted: &Sentinel) -> Result<(), Sen
     say(format!("read the sentinel {path}"));
     let content = match sentinel::read(root.as_fd(), path).map_err(SentinelFault::Answer)? {
         Reading::Content(content) => content,
+        Reading::Held => {
+            return Err(SentinelFault::Other(format!("somebody holds a lease on the sentinel {path}")));
+        }
         Reading::Absent => return Err(SentinelFault::Other(format!("there is no sentinel {path}"))),
         Reading::Unusable => {
             return Err(SentinelFault::Other(format!(
@@ -128,23 +131,46 @@ pub(super) fn read_sentinel(root: &OwnedFd, wanted: &Sentinel) -> Result<(), Sen
     }
 }
 
-fn check_identity(mount: &Mount, root: &OwnedFd, identity: &Identity) -> Result<(), Stop> {
+/// Whether the file system is the one that is known by these.
+pub(super) fn check_identity(mount: &Mount, root: &OwnedFd, identity: &Identity) -> Result<(), Stop> {
     if let Some(wanted) = &identity.fsid {
-        let found = look::fsid(root).map_err(|errno| sick("statfs of the staged mount".to_owned(), errno))?;
+        let found = look::fsid(root).map_err(|errno| sick("statfs of the new mount".to_owned(), errno))?;
         if !found.iter().any(|fsid| fsid.eq_ignore_ascii_case(wanted)) {
             let text =
                 format!("fsid {} instead of {wanted}", found.first().map_or("unknown", String::as_str));
-            return Err(Stop::Refused(Refusal::OtherVolume, text));
+            return Err(other_volume(text));
         }
     }
     match &identity.uuid {
-        Some(wanted) => check_uuid(&mount.source, wanted),
+        Some(wanted) => check_uuid(mount, root, wanted),
         None => Ok(()),
     }
 }
 
+/// Of a device that was made anew on purpose, a person says so.
+fn other_volume(text: String) -> Stop {
+    let text = format!("{text}; if that is meant, mount it by hand, or have the volume forgotten");
+    Stop::Refused(Refusal::OtherVolume, text)
+}
+
+/// By the kernel's own copy, where it tells that one; else by what stands on the device.
+fn check_uuid(mount: &Mount, root: &OwnedFd, wanted: &str) -> Result<(), Stop> {
+    let told = look::uuid(root).ok();
+    let is_wanted = |found: &str| found.eq_ignore_ascii_case(wanted);
+    if told.as_deref().is_some_and(is_wanted) {
+        return Ok(());
+    }
+    let other = |found: &str| other_volume(format!("UUID {found} instead of {wanted}"));
+    // People write what blkid(8) prints.
+    match (read_uuid(&mount.source), told) {
+        (Ok(found), _) if is_wanted(&found) => Ok(()),
+        (Ok(found), _) | (Err(_), Some(found)) => Err(other(&found)),
+        (Err(stop), None) => Err(stop),
+    }
+}
+
 /// Asks blkid(8) for what stands on the device, past its cache.
-fn check_uuid(device: &[u8], wanted: &str) -> Result<(), Stop> {
+fn read_uuid(device: &[u8]) -> Result<String, Stop> {
     let shown = format!("blkid of {}", escape(device));
     if !device.starts_with(b"/") {
         return Err(Stop::Refused(Refusal::OtherVolume, format!("{shown}: not a device")));
@@ -159,9 +185,5 @@ fn check_uuid(device: &[u8], wanted: &str) -> Result<(), Stop> {
     if ended.code != 0 {
         return Err(Stop::ended(&shown, &ended));
     }
-    let found = ended.output.trim();
-    if found.eq_ignore_ascii_case(wanted) {
-        return Ok(());
-    }
-    Err(Stop::Refused(Refusal::OtherVolume, format!("UUID {found} instead of {wanted}")))
+    Ok(ended.output.trim().to_owned())
 }

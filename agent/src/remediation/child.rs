@@ -15,9 +15,9 @@ use nix::sys::signal::killpg;
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{sleep, timeout};
 
+use super::servers::{Mark, Permit};
 use super::wire::{Line, Request, Step};
 use crate::sys::process_group::Group;
 
@@ -66,7 +66,7 @@ impl Launcher {
         &self,
         request: &Request,
         (limit, stop): (Duration, impl Future<Output = ()>),
-        permits: Vec<OwnedSemaphorePermit>,
+        permits: Vec<Permit>,
     ) -> Result<Ending, ChildError> {
         let text = serde_json::to_vec(request).map_err(ChildError::Encode)?;
         let mut child = self.start().map_err(ChildError::Start)?;
@@ -122,9 +122,10 @@ impl Launcher {
 
     /// Waits a moment for a group that was killed. What is then still there is stuck in the kernel.
     async fn wait_for(&self, leftover: Leftover) {
+        let marks = leftover.marks();
         let mut gone = Box::pin(leftover.gone());
         if timeout(GRACE, &mut gone).await.is_err() {
-            let stuck = Stuck::count(&self.stuck);
+            let stuck = Stuck::count(&self.stuck, &marks);
             tokio::spawn(async move {
                 gone.await;
                 drop(stuck);
@@ -136,9 +137,10 @@ impl Launcher {
     fn reap(&self, leftover: Leftover) {
         let counter = Arc::clone(&self.stuck);
         tokio::spawn(async move {
+            let marks = leftover.marks();
             let mut gone = Box::pin(leftover.gone());
             if timeout(GRACE, &mut gone).await.is_err() {
-                let stuck = Stuck::count(&counter);
+                let stuck = Stuck::count(&counter, &marks);
                 gone.await;
                 drop(stuck);
             }
@@ -152,10 +154,14 @@ struct Leftover {
     /// The group that was killed, and of which nothing may be left.
     group: Option<Pid>,
     /// Held as long as anything of it lives.
-    permits: Vec<OwnedSemaphorePermit>,
+    permits: Vec<Permit>,
 }
 
 impl Leftover {
+    fn marks(&self) -> Vec<Mark> {
+        self.permits.iter().map(Permit::mark).collect()
+    }
+
     async fn gone(mut self) {
         // A pipe that nobody reads must not be what it waits for.
         drop(self.child.stdin.take());
@@ -203,7 +209,8 @@ fn is_running_in(stat: &[u8], group: Pid) -> bool {
 struct Stuck(Arc<AtomicUsize>);
 
 impl Stuck {
-    fn count(counter: &Arc<AtomicUsize>) -> Self {
+    fn count(counter: &Arc<AtomicUsize>, places: &[Mark]) -> Self {
+        places.iter().for_each(Mark::set_stuck);
         counter.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(counter))
     }
@@ -225,7 +232,7 @@ async fn talk(child: &mut Child, request: &[u8], doing: &mut String) -> Option<S
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
             Ok(Line::Progress(what)) => *doing = what,
-            Ok(Line::Done(report)) => return Some(report.into()),
+            Ok(Line::Done(report)) => return Some((*report).into()),
             Err(_) => return None,
         }
     }

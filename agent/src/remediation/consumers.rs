@@ -6,23 +6,25 @@
 //! mount that it replaces, before anybody sees them. Then the process enters the namespace and moves them in.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use agent_core::id::MountId;
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::{
-    Bind, Holding, Kind, Left, Stays, Survey, Wanted, is_guard, survey,
+    Bind, Holding, Kind, Left, Stays, Survey, Wanted, inner, is_guard, survey,
 };
 use agent_core::remediation::{Outcome, Refusal};
-use agent_core::topology::{Mount, MountTable};
+use agent_core::topology::{Mount, MountTable, Propagation};
 use agent_core::volume::Reach;
 use rustix::io::Errno;
 
+use super::kinship;
 use super::scene::{Scene, Stop, say};
 use super::wire::{Step, WireNamespace, WireWanted};
 use crate::sys::look;
-use crate::sys::mount_exactly;
+use crate::sys::mount_attributes::Kin;
+use crate::sys::mount_exactly::{self, Place};
 use crate::sys::mountinfo::{parse_line, parse_place};
 use crate::sys::namespaces::{self, Namespace};
 
@@ -31,6 +33,7 @@ mod dress;
 mod exchange;
 
 pub(super) use cover::{cover, guard_place, may_cover};
+pub(super) use dress::dress;
 
 /// Namespaces beyond this are not gone into by one plan; the next one finds them again.
 const NAMESPACES: usize = 1024;
@@ -55,11 +58,7 @@ impl Order {
         let top = scene.stack(&scene.mountpoint)?.pop().map(|top| top.superblock);
         let is_used_again = scene.number_proves_nothing && top.is_some() && top == scene.old;
         let is_undo = holding.is_none();
-        let holding = holding.filter(|_| !is_used_again).map(|holding| Holding {
-            root: BytePath::new(holding.root),
-            fstype: holding.fstype,
-            source: holding.source,
-        });
+        let holding = holding.filter(|_| !is_used_again).map(Holding::from);
         let own = match namespace {
             None => vec![scene.mountpoint.clone(), scene.stage_root.clone()],
             Some(_) => Vec::new(),
@@ -111,7 +110,13 @@ pub(super) fn find(scene: &Scene, order: &Order) -> Result<Step, Stop> {
         if found.peek().is_some() && namespace.number != own {
             step.namespaces.push(WireNamespace::from(namespace));
         }
-        step.found.extend(found.map(|(id, _)| id.0));
+        for (mount, _) in found {
+            let Propagation { shared, master } = mount.propagation;
+            if shared.or(master).is_some() {
+                step.related.insert(mount.id.0, (shared, master));
+            }
+            step.found.insert(mount.id.0);
+        }
     }
     step.text = format!("{} other mount namespaces have something of it", step.namespaces.len());
     step.namespaces.truncate(NAMESPACES);
@@ -119,11 +124,12 @@ pub(super) fn find(scene: &Scene, order: &Order) -> Result<Step, Stop> {
 }
 
 /// Most lines of most tables concern nobody: those are not read to their end.
-fn concerns(wanted: &Wanted<'_>, line: &[u8]) -> Option<(MountId, Kind)> {
+fn concerns(wanted: &Wanted<'_>, line: &[u8]) -> Option<(Mount, Kind)> {
     let place = parse_place(line).ok()?;
     let is_old = wanted.old.is_some_and(|(old, _)| old == place.superblock);
     let mount = (is_old || place.superblock.major == 0).then(|| parse_line(line).ok())??;
-    wanted.kind(&mount).map(|kind| (mount.id, kind))
+    let kind = wanted.kind(&mount)?;
+    Some((mount, kind))
 }
 
 /// The namespace that is worked in, and the way back to where the new file system is mounted.
@@ -189,6 +195,8 @@ impl<'a> Visit<'a> {
 struct Base {
     root: OwnedFd,
     mount: Mount,
+    /// The volume's own mount of the same, where it passes on what is mounted inside it. What is staged does not.
+    shared: Option<OwnedFd>,
 }
 
 /// What is staged and was found good, else what the volume's own place shows. The old one only where it is to come back.
@@ -201,7 +209,10 @@ fn base(scene: &Scene, may_be_old: bool) -> Result<Option<Base>, Stop> {
     let place = &mount.mountpoint;
     say(format!("look at {place}"));
     let root = look::hold(place).map_err(|errno| Stop::call(format!("look at {place}"), errno))?;
-    Ok(Some(Base { root, mount }))
+    let own = scene.stack(&scene.mountpoint)?.pop();
+    let passes_on = |own: &Mount| own.superblock == mount.superblock && own.propagation.shared.is_some();
+    let shared = own.filter(passes_on).and_then(|own| look::hold(&own.mountpoint).ok());
+    Ok(Some(Base { root, mount, shared }))
 }
 
 /// What became of the mounts of one namespace.
@@ -213,9 +224,15 @@ struct Tally {
     left: Vec<(BytePath, String)>,
     gap: Option<Duration>,
     detached: Vec<u32>,
+    /// What else there is to tell of a place.
+    notes: Vec<String>,
 }
 
 impl Tally {
+    fn note(&mut self, place: &BytePath, what: Option<String>) {
+        self.notes.extend(what.map(|what| format!("{place}: {what}")));
+    }
+
     fn leave(&mut self, place: &BytePath, why: impl Into<String>) {
         self.left.push((place.clone(), why.into()));
     }
@@ -225,7 +242,7 @@ impl Tally {
     }
 
     fn into_step(self, verb: &str) -> Step {
-        let Self { done, left, gap, detached } = self;
+        let Self { done, left, gap, detached, notes } = self;
         let places: Vec<String> = done.iter().map(ToString::to_string).collect();
         let mut words = Vec::new();
         if !done.is_empty() {
@@ -235,6 +252,7 @@ impl Tally {
             words.push(format!("gap {} µs", gap.as_micros()));
         }
         words.extend(left.iter().map(|(place, why)| format!("left {place}: {why}")));
+        words.extend(notes);
         let outcome = match (left.is_empty(), done.is_empty()) {
             (false, _) => Outcome::Refused(Refusal::ConsumersLeft),
             (true, true) => Outcome::AlreadySo,
@@ -272,6 +290,10 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
             Err(stop) => tally.leave(&bind.mount.mountpoint, stop.into_step().text),
         }
     }
+    for index in without_their_place(&trees).into_iter().rev() {
+        let (bind, _) = trees.remove(index);
+        tally.leave(&bind.mount.mountpoint, "the directory that it lies on is not on the new file system");
+    }
     for (bind, tree) in trees {
         let place = &bind.mount.mountpoint;
         // What is detached goes with all that is mounted inside it, and that could not come back.
@@ -289,6 +311,24 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
     Ok(tally.into_step("swapped"))
 }
 
+/// Those that lie inside another one, on a directory that the new file system does not have: they would go with the
+/// other one and could not come back.
+fn without_their_place(trees: &[(&Bind, Tree)]) -> Vec<usize> {
+    let has_place = |bind: &Bind| {
+        let path = &bind.mount.mountpoint;
+        let around = trees
+            .iter()
+            .filter(|(outer, _)| outer.mount.mountpoint != *path && path.is_within(&outer.mount.mountpoint));
+        let outer = around.max_by_key(|(outer, _)| outer.mount.mountpoint.as_bytes().len());
+        outer.is_none_or(|(outer, tree)| {
+            let below = inner(&outer.mount.mountpoint, path);
+            below.is_some_and(|below| mount_exactly::below(&tree.inner, &below).is_ok())
+        })
+    };
+    let lost = trees.iter().enumerate().filter(|(_, (bind, _))| bind.is_inside && !has_place(bind));
+    lost.map(|(index, _)| index).collect()
+}
+
 /// A tree that shows the new file system as a mount showed the old one.
 struct Tree {
     inner: OwnedFd,
@@ -297,14 +337,20 @@ struct Tree {
 
 fn prepare(scene: &Scene, base: &Base, bind: &Bind) -> Result<Tree, Stop> {
     say(format!("find /{} on the new file system", bind.inner));
-    let inner = mount_exactly::below(&base.root, &bind.inner).map_err(|errno| match errno {
+    let volumes = scene.former.as_ref().and_then(|former| former.shared);
+    let kin = kinship::kin(&scene.propagation_of(&bind.mount), volumes);
+    let (kin, root) = match &base.shared {
+        Some(shared) if kin != Kin::None => (kin, shared),
+        Some(_) | None => (Kin::None, &base.root),
+    };
+    let inner = mount_exactly::below(root, &bind.inner).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
             let text = format!("/{} is not on the new file system", bind.inner);
             Stop::Refused(Refusal::ConsumersLeft, text)
         }
         errno => Stop::call(format!("find /{} on the new file system", bind.inner), errno),
     })?;
-    let source = dress::Source { base, inner: &inner };
+    let source = dress::Source { base, inner: &inner, kin };
     let tree = dress::clone(scene, &source, &bind.mount)?;
     Ok(Tree { inner, tree })
 }
@@ -321,12 +367,14 @@ fn swap_one(
         let exchanged = exchange::exchange(visit.scene, wanted, bind, &tree, &inner)?;
         tally.gap = tally.gap.max(exchanged.gap);
         tally.detached.extend(exchanged.detached);
-        verify(visit.scene, wanted, (&base.mount, bind))
+        let note = verify(visit.scene, wanted, (&base.mount, bind))?;
+        tally.note(&bind.mount.mountpoint, note);
+        Ok(())
     })
 }
 
-/// One deep, the new superblock, and the options that the old one had.
-fn verify(scene: &Scene, wanted: &Wanted<'_>, (base, bind): (&Mount, &Bind)) -> Result<(), Stop> {
+/// One deep, the new superblock, the options that the old one had, and its propagation; of that, what is lost.
+fn verify(scene: &Scene, wanted: &Wanted<'_>, (base, bind): (&Mount, &Bind)) -> Result<Option<String>, Stop> {
     let place = &bind.mount.mountpoint;
     let stack = scene.stack(place)?;
     let refuse = |text: String| Err(Stop::Refused(Refusal::TableChanged, text));
@@ -341,7 +389,10 @@ fn verify(scene: &Scene, wanted: &Wanted<'_>, (base, bind): (&Mount, &Bind)) -> 
     if !dress::has_same_options(&bind.mount, top) {
         return refuse("the options are other ones than before".to_owned());
     }
-    Ok(())
+    // The mount is there and works; propagation alone is no reason to call it failed.
+    let place = Place::resolve(place).map_err(|errno| Stop::call(format!("resolve {place}"), errno))?;
+    let held = exchange::hold(scene, &place, top)?;
+    Ok(kinship::restore(held.as_fd(), &top.propagation, &scene.propagation_of(&bind.mount)))
 }
 
 /// The top of the stack at a place, as long as it is of this kind.

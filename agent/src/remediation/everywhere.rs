@@ -1,7 +1,7 @@
 //! Carries out the consumers' part of a plan: in every mount namespace that it concerns, with one child for each, so
 //! that one that hangs keeps no other from its share.
 
-use std::collections::BTreeSet;
+use std::future::pending;
 use std::time::Duration;
 
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
@@ -59,7 +59,12 @@ impl Work {
 impl Executor {
     /// The mounts that are to follow, as long as the old one is mounted where the plan begins: later its number may be
     /// another one's.
-    pub(super) async fn find_consumers(&self, plan: &Plan, limits: Limits) -> BTreeSet<u32> {
+    pub(super) async fn find_consumers(
+        &self,
+        plan: &Plan,
+        limits: Limits,
+        stop: impl Future<Output = ()>,
+    ) -> Step {
         let is_about = |action: &Action| match action {
             Action::SwapConsumers { holding: Some(holding), ids: None, reach } => {
                 Some(WireWanted::new(Some(holding), None, *reach))
@@ -68,10 +73,12 @@ impl Executor {
         };
         // All of these are taken away before the new one comes.
         if plan.actions.iter().any(|action| matches!(action, Action::CoverConsumers { .. })) {
-            return BTreeSet::new();
+            return Step::new(Outcome::AlreadySo, "");
         }
-        let Some(wanted) = plan.actions.iter().find_map(is_about) else { return BTreeSet::new() };
-        self.ask(plan, WireAction::FindShown(wanted), limits, Known::default()).await.found
+        let Some(wanted) = plan.actions.iter().find_map(is_about) else {
+            return Step::new(Outcome::AlreadySo, "");
+        };
+        self.ask(plan, WireAction::FindShown(wanted), limits, (Known::default(), stop)).await
     }
 
     /// Carries out an action that is about consumers; `None` for any other.
@@ -90,14 +97,14 @@ impl Executor {
         let left = || limits.wait.saturating_sub(clock::now().since(begun));
         let one = || Limits { wait: left(), act: limits.act.min(left()) };
         let find = WireAction::FindConsumers(work.wanted.clone());
-        let found = self.ask(plan, find, one(), course.known.clone()).await;
+        let found = self.ask(plan, find, one(), (course.known.clone(), pending())).await;
         if !found.outcome.is_success() {
             return Some((found, clock::now().since(begun)));
         }
         let places = work.places(found.namespaces);
         for namespace in places.iter().filter(|_| !work.goes_on) {
             let ask = WireAction::MayCover(WireWanted { namespace: *namespace, ..work.wanted.clone() });
-            let step = self.ask(plan, ask, one(), course.known.clone()).await;
+            let step = self.ask(plan, ask, one(), (course.known.clone(), pending())).await;
             if !step.outcome.is_success() {
                 return Some((step, clock::now().since(begun)));
             }
@@ -106,7 +113,7 @@ impl Executor {
         for namespace in places {
             let ask = (work.act)(WireWanted { namespace, ..work.wanted.clone() });
             let at = clock::now();
-            let step = self.ask(plan, ask, one(), course.known.clone()).await;
+            let step = self.ask(plan, ask, one(), (course.known.clone(), pending())).await;
             let took = clock::now().since(at);
             if step.outcome != Outcome::AlreadySo {
                 course.steps.push(line(&format!("{} {}", name(action), place(namespace)), &step, took));

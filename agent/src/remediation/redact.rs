@@ -4,7 +4,7 @@
 //! looks like a secret disappears up to the next white space. The second takes too much rather than too little:
 //! a comma may be part of a password.
 
-use agent_core::secret::{HIDDEN, hide, is_secret, login};
+use agent_core::secret::{HIDDEN, hide, is_secret, is_secret_flag, login};
 
 /// The secret values that stand in the arguments of one helper.
 #[derive(Debug, Default)]
@@ -14,7 +14,11 @@ impl Secrets {
     /// Learns the secrets in options, sources and arguments.
     pub(super) fn learn<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut values = Vec::new();
+        let mut before = "";
         for text in texts {
+            let is_value = is_secret_flag(before) && !text.starts_with('-');
+            values.extend(is_value.then(|| text.to_owned()));
+            before = text;
             for (at, _) in text.match_indices('=') {
                 let (Some(name), Some(value)) = (text.get(..at), text.get(at + 1..)) else { continue };
                 if is_secret(name, value) {
@@ -64,6 +68,12 @@ mod tests {
         let shown = secrets.hide(said);
         assert!(!shown.contains("Zx9"), "{shown}");
         assert!(shown.contains("dav.example"), "{shown}");
+    }
+
+    #[test]
+    fn a_word_after_its_flag_is_known_too() {
+        let secrets = Secrets::learn(["/x", "--password", "Zx9", "/mnt/v"]);
+        assert_eq!(secrets.hide("cannot use Zx9 at /mnt/v"), "cannot use *** at /mnt/v");
     }
 
     #[test]

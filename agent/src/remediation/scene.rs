@@ -7,18 +7,19 @@ use agent_core::errno::Errno;
 use agent_core::id::{MountId, SuperblockId, VolumeId};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::is_guard;
-use agent_core::remediation::{Outcome, Refusal};
+use agent_core::remediation::{Marks, Outcome, Refusal};
 use agent_core::time::Monotonic;
-use agent_core::topology::{Mount, MountTable};
+use agent_core::topology::{Mount, MountTable, Propagation};
 
 use super::act::tell;
 use super::arguments::ArgumentError;
 use super::attributes::Former;
 use super::helper::{Ended, HelperError};
-use super::wire::{Line, Request, Step};
+use super::wire::{Line, Related, Request, Step};
 use crate::sys::look;
 use crate::sys::mount;
 use crate::sys::mount_table::Proc;
+use crate::sys::statmount::MountCalls;
 
 /// No stack of mounts is taken apart further than this.
 pub(super) const STACK_LIMIT: usize = 16;
@@ -96,12 +97,14 @@ pub(super) struct Scene {
     pub(super) stage_root: BytePath,
     pub(super) stage: BytePath,
     pub(super) old: Option<SuperblockId>,
+    marks: Option<Marks>,
     pub(super) number_proves_nothing: bool,
     /// An earlier step has looked at what is staged, and it is what it should be.
     pub(super) staged_is_good: bool,
     pub(super) repairs_readonly: bool,
     /// The old mount, where an earlier step took it away.
     pub(super) former: Option<Former>,
+    related: Related,
     /// Old mounts that were detached. Held until the process has answered and ends: the last reference to a
     /// superblock may take for ever to drop, and must not keep the answer.
     held: RefCell<Vec<OwnedFd>>,
@@ -128,10 +131,12 @@ impl Scene {
                 stage_root,
                 stage,
                 old: request.old.map(SuperblockId::from_kernel),
+                marks: request.marks.clone().map(Marks::from),
                 number_proves_nothing: request.number_proves_nothing,
                 staged_is_good: request.staged_is_good,
                 repairs_readonly: request.repairs_readonly,
                 former: request.former.clone(),
+                related: request.related.clone(),
                 held: RefCell::default(),
             });
         }
@@ -146,6 +151,38 @@ impl Scene {
     /// Whether this is the superblock that the plan is to get rid of.
     pub(super) fn is_old(&self, superblock: SuperblockId) -> bool {
         self.old == Some(superblock) && !self.number_proves_nothing
+    }
+
+    /// Whether a mount with the number of the old superblock is of it; `None` where nothing more is known of that. As
+    /// long as one of the mounts from when the plan was made is there, nothing else can have the number.
+    pub(super) fn proves_old(&self, mount: &Mount) -> Option<bool> {
+        let marks = self.marks.as_ref()?;
+        let mut calls = MountCalls::own();
+        let mut is_there = None;
+        for unique in &marks.unique {
+            match calls.mount(*unique) {
+                Ok(Some(known)) if known.superblock == mount.superblock => return Some(true),
+                Ok(_) => is_there = Some(false),
+                Err(_) => return Some(marks.holding.fits(mount)),
+            }
+        }
+        is_there.or_else(|| Some(marks.holding.fits(mount)))
+    }
+
+    /// How a consumer was related to others when the plan began.
+    pub(super) fn propagation_of(&self, mount: &Mount) -> Propagation {
+        let known = self.related.get(&mount.id.0);
+        known.map_or_else(|| mount.propagation.clone(), |&(shared, master)| Propagation { shared, master })
+    }
+
+    /// Refuses a mount that only has the number of the old superblock.
+    pub(super) fn refuse_another(&self, mount: &Mount) -> Result<(), Stop> {
+        if self.is_old(mount.superblock) && self.proves_old(mount) == Some(false) {
+            let text =
+                format!("number {} at {} is another mount's by now", mount.superblock, mount.mountpoint);
+            return Err(Stop::Refused(Refusal::TableChanged, text));
+        }
+        Ok(())
     }
 
     /// Whether a mount at the volume's place has to make room: the old superblock, or a guard that stands for it.
@@ -178,16 +215,15 @@ impl Scene {
         let place = &mount.mountpoint;
         say(format!("detach the top mount at {place}"));
         self.keep_top(mount)?;
-        mount::detach(place).map_err(|errno| Stop::call(format!("detach the top mount at {place}"), errno))
+        mount::detach(place)
+            .map_err(|errno| Stop::call(format!("detach the top mount at {place}"), errno))?;
+        self.expect_gone(mount)
     }
 
     /// Keeps the top mount's superblock alive until the process ends. A root that cannot even be looked at is
     /// not kept, and goes all the same.
     pub(super) fn keep_top(&self, mount: &Mount) -> Result<(), Stop> {
-        let held = look::hold(&mount.mountpoint).ok();
-        if let Some(held) = &held {
-            expect(mount, look::mount_id(held).ok().flatten())?;
-        }
+        let held = self.identify(mount)?;
         self.held.borrow_mut().extend(held);
         Ok(())
     }
@@ -196,15 +232,46 @@ impl Scene {
     pub(super) fn pin_top(&self, mount: &Mount) -> Result<(), Stop> {
         let place = &mount.mountpoint;
         let held = look::hold(place).map_err(|errno| Stop::call(format!("hold {place}"), errno))?;
-        expect(mount, look::mount_id(&held).ok().flatten())?;
+        expect(mount, look::mount_id(&self.proc, &held).ok())?;
         self.keep(held);
         Ok(())
     }
 
     /// Refuses when another mount is on top. Nothing is kept: a plain unmount would be refused.
     pub(super) fn expect_top(&self, mount: &Mount) -> Result<(), Stop> {
-        let found = look::hold(&mount.mountpoint).and_then(|held| look::mount_id(&held));
-        expect(mount, found.ok().flatten())
+        self.identify(mount).map(drop)
+    }
+
+    /// The root of a mount that is on top at its place, and of no other.
+    fn identify(&self, mount: &Mount) -> Result<Option<OwnedFd>, Stop> {
+        match look::hold(&mount.mountpoint) {
+            Ok(held) => {
+                expect(mount, look::mount_id(&self.proc, &held).ok())?;
+                Ok(Some(held))
+            }
+            Err(_) => {
+                let top = self.stack(&mount.mountpoint)?.pop();
+                expect(mount, top.map(|top| top.id))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The calls that take a mount away take what is on top when they come: whether it was what was meant shows only
+    /// after that. What went instead cannot be brought back; nothing more is done at the place.
+    ///
+    /// kernel: `path_lookupat` with LOOKUP_MOUNTPOINT, fs/namei.c, crosses what is mounted on the place.
+    pub(super) fn expect_gone(&self, mount: &Mount) -> Result<(), Stop> {
+        let table = self.table()?;
+        let is_it = |other: &Mount| other.id == mount.id && other.superblock == mount.superblock;
+        if table.stack_at(&mount.mountpoint).into_iter().any(is_it) {
+            let text = format!(
+                "somebody mounted over {} at that moment, and that mount was taken away instead",
+                mount.mountpoint
+            );
+            return Err(Stop::Refused(Refusal::TableChanged, text));
+        }
+        Ok(())
     }
 
     /// Keeps a descriptor until the process ends.
@@ -214,16 +281,15 @@ impl Scene {
 }
 
 /// A reading of the table may have missed the line of a newer mount, and the calls that take one away go by the
-/// path alone. So what is really on top is compared by its id, where that can be told.
+/// path alone. So what is really on top is compared by its id; where that cannot be told, nothing is done.
 fn expect(mount: &Mount, found: Option<MountId>) -> Result<(), Stop> {
-    match found {
-        Some(found) if found != mount.id => {
-            let place = &mount.mountpoint;
-            let text = format!("mount {} is on top at {place} instead of {}", found.0, mount.id.0);
-            Err(Stop::Refused(Refusal::TableChanged, text))
-        }
-        Some(_) | None => Ok(()),
+    if found == Some(mount.id) {
+        return Ok(());
     }
+    let place = &mount.mountpoint;
+    let found = found.map_or_else(|| "an unknown mount".to_owned(), |found| format!("mount {}", found.0));
+    let text = format!("{found} is on top at {place} instead of {}", mount.id.0);
+    Err(Stop::Refused(Refusal::TableChanged, text))
 }
 
 /// Whether the path is one plain name below the base.
@@ -266,8 +332,9 @@ mod tests {
         let line = b"31 1 8:1 / /mnt/a rw - ext4 /dev/sda1 rw";
         let mount = crate::sys::mountinfo::parse_line(line).unwrap();
         assert!(expect(&mount, Some(MountId(31))).is_ok());
-        assert!(expect(&mount, None).is_ok());
-        let step = expect(&mount, Some(MountId(32))).unwrap_err().into_step();
-        assert_eq!(step.outcome, Outcome::Refused(Refusal::TableChanged));
+        for other in [Some(MountId(32)), None] {
+            let step = expect(&mount, other).unwrap_err().into_step();
+            assert_eq!(step.outcome, Outcome::Refused(Refusal::TableChanged));
+        }
     }
 }

@@ -16,11 +16,12 @@ use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::is_guard;
 use agent_core::remediation::{Outcome, Refusal};
-use agent_core::topology::{Mount, MountTable};
+use agent_core::topology::{Mount, MountTable, Propagation};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::attributes::{Former, Wish, for_bind_remount, for_new_mount};
+use super::kinship;
 use super::scene::{STACK_LIMIT, Scene, Stop, core_errno, say};
 use super::wire::Step;
 use crate::sys::{clock, look, mount, mount_attributes};
@@ -55,11 +56,13 @@ pub(super) fn swap(scene: &Scene, readonly: bool) -> Result<Step, Stop> {
         }
         Course::Attach => attach(scene, wish),
         Course::Replace { surplus } => {
+            old_top(scene)?;
             refuse_mounts_below(scene, &table, &stack)?;
             detach_old(scene, surplus)?;
             replace(scene, &stack, wish)
         }
         Course::Finish { covering } => {
+            old_top(scene)?;
             refuse_mounts_below(scene, &table, &stack)?;
             detach_old(scene, covering)?;
             let mut step =
@@ -108,20 +111,22 @@ fn decide(
     }
 }
 
-/// Other file systems mounted inside the old one would vanish with it.
-fn refuse_mounts_below(scene: &Scene, table: &MountTable, stack: &[Mount]) -> Result<(), Stop> {
-    let inside = table.mounts().iter().find(|mount| {
-        mount.mountpoint != scene.mountpoint
-            && !scene.makes_room(mount)
-            && stack.iter().any(|old| scene.makes_room(old) && old.id == mount.parent)
-    });
-    match inside {
-        None => Ok(()),
-        Some(mount) => {
-            let text = format!("{} is mounted inside and would be detached as well", mount.mountpoint);
-            Err(Stop::Refused(Refusal::Busy, text))
-        }
-    }
+/// Whatever is mounted inside the old one would vanish with it, also what shows the old one itself.
+pub(super) fn refuse_mounts_below(scene: &Scene, table: &MountTable, stack: &[Mount]) -> Result<(), Stop> {
+    let goes = |id| stack.iter().any(|old| scene.makes_room(old) && old.id == id);
+    let inside =
+        table.mounts().iter().find(|mount| mount.mountpoint != scene.mountpoint && goes(mount.parent));
+    let Some(mount) = inside else { return Ok(()) };
+    let place = &mount.mountpoint;
+    let text = if scene.is_old(mount.superblock) {
+        format!(
+            "{place} shows the volume inside itself and would be lost with the old mount; umount {place}, and mount \
+             it again after the repair"
+        )
+    } else {
+        format!("{place} is mounted inside and would be detached as well; umount it first")
+    };
+    Err(Stop::Refused(Refusal::Busy, text))
 }
 
 /// Detaches `count` mounts of the old superblock from the top, looking before each.
@@ -135,10 +140,12 @@ fn detach_old(scene: &Scene, count: usize) -> Result<(), Stop> {
 /// The top mount, as long as it shows the old superblock.
 fn old_top(scene: &Scene) -> Result<Mount, Stop> {
     let top = scene.stack(&scene.mountpoint)?.pop();
-    top.filter(|top| scene.makes_room(top)).ok_or_else(|| {
+    let top = top.filter(|top| scene.makes_room(top)).ok_or_else(|| {
         let text = format!("somebody else changed what is mounted at {}", scene.mountpoint);
         Stop::Refused(Refusal::TableChanged, text)
-    })
+    })?;
+    scene.refuse_another(&top)?;
+    Ok(top)
 }
 
 /// The new mount, ready to be attached.
@@ -192,11 +199,23 @@ fn attach(scene: &Scene, wish: Wish) -> Result<Step, Stop> {
 }
 
 fn replace(scene: &Scene, stack: &[Mount], wish: Wish) -> Result<Step, Stop> {
-    let place = &scene.mountpoint;
     let old = stack.iter().find(|mount| scene.makes_room(mount));
     let is_guarded = old.is_some_and(is_guard);
+    let lost = old.and_then(|old| kinship::lost(&Propagation::default(), &old.propagation));
     let old = old.map(Former::of);
-    let Tree { tree, is_yet_to_share } = clone_staged(scene, old.as_ref(), wish)?;
+    let mut step = exchange(scene, old.as_ref(), is_guarded, wish)?;
+    // What the guard stands for is known already.
+    step.former = old.filter(|_| !is_guarded);
+    if let Some(lost) = lost {
+        step.text.push_str("; ");
+        step.text.push_str(&lost);
+    }
+    Ok(step)
+}
+
+fn exchange(scene: &Scene, old: Option<&Former>, is_guarded: bool, wish: Wish) -> Result<Step, Stop> {
+    let place = &scene.mountpoint;
+    let Tree { tree, is_yet_to_share } = clone_staged(scene, old, wish)?;
     say(format!("move the new mount beneath the old one at {place}"));
     match mount::attach_beneath(&tree, place) {
         Ok(()) => {
@@ -245,8 +264,16 @@ fn back_to_back(scene: &Scene, tree: &OwnedFd, place: &BytePath, why: &str) -> R
     mount::detach(place).map_err(|errno| Stop::call(format!("detach the old mount at {place}"), errno))?;
     let attached = mount::attach(tree, place);
     let gap = clock::now().since(begun);
-    let result = match attached {
-        Ok(()) => {
+    // Not before the new one is there: reading the table takes its time.
+    let gone = scene.expect_gone(&top);
+    let result = match (attached, gone) {
+        (Ok(()), Err(stop)) => {
+            // The new one lies on the old one, which nobody has asked for.
+            let _ = mount::detach(place);
+            Err(stop)
+        }
+        (Err(_), Err(stop)) => Err(stop),
+        (Ok(()), Ok(())) => {
             let mut step = Step::new(
                 Outcome::Changed,
                 format!("detached the old mount at {place}, then mounted; {why}"),
@@ -254,7 +281,7 @@ fn back_to_back(scene: &Scene, tree: &OwnedFd, place: &BytePath, why: &str) -> R
             step.gap = Some(gap);
             Ok(step)
         }
-        Err(errno) => {
+        (Err(errno), Ok(())) => {
             let is_back = keepsake.as_ref().is_some_and(|old| mount::attach(old, place).is_ok());
             let end = if is_back { "the old one is back" } else { "nothing is mounted there now" };
             Err(Stop::call(format!("mount the new one at {place} ({end})"), errno))

@@ -1,5 +1,7 @@
 //! Takes mounts away: the old one plainly, a left-over top, and whatever is at the private place.
 
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use agent_core::id::SuperblockId;
@@ -11,12 +13,14 @@ use rustix::fs::{AtFlags, CWD, unlinkat};
 use rustix::io::Errno;
 
 use super::attributes::{Former, again};
-use super::consumers::guard_place;
+use super::consumers::{dress, guard_place};
+use super::kinship;
 use super::scene::{STACK_LIMIT, Scene, Stop, say};
 use super::stage::{clear_place, make_root_directory, prepare_place, prepare_root};
+use super::swap::refuse_mounts_below;
 use super::wire::Step;
 use crate::sys::device_name::device_name;
-use crate::sys::{clock, look, mount};
+use crate::sys::{clock, look, mount, mount_exactly};
 
 /// Unmounts the old superblock at the mount point, so that its device can be mounted afresh. Never lazily: a
 /// detached superblock lives on as long as anyone has a file open, and mounting the device shows it again.
@@ -32,6 +36,8 @@ pub(super) fn unmount_old(scene: &Scene) -> Result<Step, Stop> {
         let text = format!("{place} shows superblock {}, not the old one", top.superblock);
         return Err(Stop::Refused(Refusal::TableChanged, text));
     }
+    scene.refuse_another(&top)?;
+    refuse_mounts_below(scene, &scene.table()?, &stack)?;
     for _ in 0..STACK_LIMIT {
         let Some((mount, below)) = stack.split_last().filter(|(mount, _)| scene.is_old(mount.superblock))
         else {
@@ -40,7 +46,7 @@ pub(super) fn unmount_old(scene: &Scene) -> Result<Step, Stop> {
         scene.expect_top(mount)?;
         // A guard takes the place of the last one, so that nobody meets the bare directory.
         match below.last() {
-            Some(next) if scene.makes_room(next) => unmount_top(place)?,
+            Some(next) if scene.makes_room(next) => unmount_top(scene, mount)?,
             Some(_) | None => guard_place(scene, mount)?,
         }
         stack = scene.stack(place)?;
@@ -57,10 +63,11 @@ pub(super) fn unmount_old(scene: &Scene) -> Result<Step, Stop> {
     Ok(step)
 }
 
-fn unmount_top(place: &BytePath) -> Result<(), Stop> {
+fn unmount_top(scene: &Scene, top: &Mount) -> Result<(), Stop> {
+    let place = &top.mountpoint;
     say(format!("unmount {place}"));
     match mount::unmount(place) {
-        Ok(()) => Ok(()),
+        Ok(()) => scene.expect_gone(top),
         Err(Errno::BUSY) => Err(Stop::Refused(Refusal::Busy, format!("{place} is in use"))),
         Err(errno) => Err(Stop::call(format!("unmount {place}"), errno)),
     }
@@ -79,42 +86,84 @@ fn is_gone(scene: &Scene, superblock: SuperblockId, was: Option<&Mount>) -> bool
 }
 
 /// Somebody else keeps the sick superblock alive: a bind, another namespace, a mount that was detached with files
-/// open. Mounting the device shows it again, so that at least nobody writes into the bare directory.
+/// open. Mounting the device shows it again, so that whoever reads it goes on as before.
 fn put_back(scene: &Scene, old: &Mount) -> Stop {
     let place = &scene.mountpoint;
     let why = format!(
         "superblock {} is still in use elsewhere; mounting its device shows it again",
         old.superblock
     );
-    match mount_again(scene, old) {
-        Ok(()) => Stop::Refused(Refusal::SameSuperblock, format!("{why}; put back at {place}")),
-        Err(errno) => {
-            let errno = super::scene::core_errno(errno);
-            Stop::Refused(Refusal::SameSuperblock, format!("{why}; putting it back at {place}: {errno}"))
-        }
-    }
+    let told = match mount_again(scene, old) {
+        Ok(None) => format!("{why}; put back at {place}"),
+        Ok(Some(lost)) => format!("{why}; put back at {place}, but {lost}"),
+        Err(stop) => format!(
+            "{why}; it could not be put back ({}), and a guard keeps programs from writing at {place}",
+            stop.into_step().text
+        ),
+    };
+    Stop::Refused(Refusal::SameSuperblock, told)
 }
 
-/// Mounts the device with the options that the old mount had: aside, and from there in the place of the guard.
-fn mount_again(scene: &Scene, old: &Mount) -> Result<(), Errno> {
-    let again = again(old);
+/// Mounts the device aside, and shows what stood at the place: the same directory of it, with the options of the one
+/// mount, in the place of the guard. Where it cannot be that, the guard stays.
+fn mount_again(scene: &Scene, old: &Mount) -> Result<Option<String>, Stop> {
+    make_root_directory(&scene.stage_root)?;
+    prepare_root(scene)?;
+    prepare_place(scene)?;
     let aside = &scene.stage;
-    let prepared = make_root_directory(&scene.stage_root)
-        .and_then(|()| prepare_root(scene))
-        .and_then(|()| prepare_place(scene));
-    prepared.map_err(|_| Errno::NOTDIR)?;
-    mount::mount_plainly(&old.source, aside, &old.fstype, again.first)?;
-    again.then.map_or(Ok(()), |flags| mount::set_options(aside, flags))?;
-    let tree = mount::clone_tree(aside)?;
-    let place = &scene.mountpoint;
-    match mount::attach_beneath(&tree, place) {
-        Ok(()) => mount::detach(place)?,
-        Err(_) => {
-            mount::detach(place)?;
-            mount::attach(&tree, place)?;
-        }
+    say(format!("mount the device again at {aside}"));
+    mount::mount_plainly(&old.source, aside, &old.fstype, again(old), whole(&old.fstype))
+        .map_err(|errno| Stop::call(format!("mount the device again at {aside}"), errno))?;
+    let shown = as_it_stood(scene, old).and_then(|tree| show_again(scene, &tree, old));
+    let cleared = clear_place(scene);
+    let lost = shown?;
+    cleared.map(|_| lost)
+}
+
+/// An option without which a mount of the device shows another directory than the one that paths of the table begin at.
+///
+/// kernel: `btrfs_get_tree_subvol`, fs/btrfs/super.c, since 3.0: the default subvolume may be any.
+fn whole(fstype: &str) -> Option<&'static CStr> {
+    (fstype == "btrfs").then_some(c"subvolid=5")
+}
+
+/// What stood at the place, as a detached tree.
+fn as_it_stood(scene: &Scene, old: &Mount) -> Result<OwnedFd, Stop> {
+    let (aside, root) = (&scene.stage, &old.root);
+    let doing = |errno| Stop::call(format!("find {root} on the device"), errno);
+    if root.as_bytes().ends_with(b"//deleted") {
+        return Err(doing(Errno::NOENT));
     }
-    mount::detach(aside)
+    let whole = look::hold(aside).map_err(doing)?;
+    let relative = BytePath::new(root.as_bytes().strip_prefix(b"/").unwrap_or(root.as_bytes()));
+    let inner = mount_exactly::below(&whole, &relative).map_err(doing)?;
+    let tree = mount_exactly::clone_tree(inner.as_fd()).map_err(doing)?;
+    dress(scene, tree, old, look::is_directory(&inner) != Some(false))
+}
+
+/// Shows it in the place of the guard, and says what of it is lost.
+fn show_again(scene: &Scene, tree: &OwnedFd, old: &Mount) -> Result<Option<String>, Stop> {
+    let place = &scene.mountpoint;
+    let Some(guard) = scene.stack(place)?.pop().filter(is_guard) else {
+        let text = format!("somebody else changed what is mounted at {place}");
+        return Err(Stop::Refused(Refusal::TableChanged, text));
+    };
+    match mount::attach_beneath(tree, place) {
+        Ok(()) => scene.detach(&guard)?,
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let keepsake = mount::clone_tree(place).ok();
+            scene.detach(&guard)?;
+            mount::attach(tree, place).map_err(|errno| {
+                let _ = keepsake.map(|guard| mount::attach(&guard, place));
+                Stop::call(format!("mount at {place}"), errno)
+            })?;
+        }
+        Err(errno) => return Err(Stop::call(format!("mount at {place}"), errno)),
+    }
+    let top = scene.stack(place)?.pop();
+    let held = look::hold(place).ok();
+    let pair = top.zip(held);
+    Ok(pair.and_then(|(top, held)| kinship::restore(held.as_fd(), &top.propagation, &old.propagation)))
 }
 
 /// Finishes a swap that was cut off between its two halves.
@@ -123,10 +172,15 @@ pub(super) fn detach_top(scene: &Scene) -> Result<Step, Stop> {
     let stack = scene.stack(place)?;
     // An autofs trap below was there before; without the old mount it would be sprung.
     let is_covered = matches!(stack.as_slice(), [.., below, top]
-        if scene.is_old(top.superblock) && !scene.makes_room(below) && below.fstype != "autofs");
+        if scene.is_old(top.superblock)
+            && scene.proves_old(top) == Some(true)
+            && !scene.makes_room(below)
+            && below.fstype != "autofs");
     if !is_covered {
         return Ok(Step::new(Outcome::AlreadySo, format!("no old mount covers another at {place}")));
     }
+    // Somebody may have mounted inside it since it was cut off.
+    refuse_mounts_below(scene, &scene.table()?, &stack)?;
     if let Some(top) = stack.last() {
         scene.detach(top)?;
     }

@@ -3,14 +3,14 @@
 //! Paths are arrays of bytes, so that none is lost. The shapes live between two copies of one binary and need no
 //! version.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agent_core::errno::Errno;
 use agent_core::id::{MountId, SuperblockId};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
-use agent_core::remediation::{Action, Outcome, Plan, Refusal};
+use agent_core::remediation::{Action, Marks, Outcome, Plan, Refusal};
 use agent_core::time::Monotonic;
 use agent_core::verdict::Reason;
 use agent_core::volume::{Identity, Method, Reach, Sentinel};
@@ -31,6 +31,8 @@ pub(crate) struct Request {
     pub(super) stage: Vec<u8>,
     /// Device number, in the kernel's encoding.
     pub(super) old: Option<u32>,
+    /// What tells the old superblock's mounts from those of another one with its number.
+    pub(super) marks: Option<WireMarks>,
     /// An earlier step made sure that the old superblock is gone, so that its number may name a new one; or
     /// repaired in place, so that only the answers count.
     pub(super) number_proves_nothing: bool,
@@ -39,6 +41,8 @@ pub(crate) struct Request {
     pub(super) repairs_readonly: bool,
     /// The old mount, where an earlier step took it away.
     pub(super) former: Option<Former>,
+    /// See [`Known::related`].
+    pub(super) related: Related,
     pub(super) action: WireAction,
 }
 
@@ -51,7 +55,14 @@ pub(super) struct Known {
     pub(super) staged_is_good: bool,
     /// See [`Request::former`].
     pub(super) former: Option<Former>,
+    /// The consumers that had peers or a master, while the old mount was there: without it a slave has none.
+    ///
+    /// kernel: `umount_tree`, fs/namespace.c, takes what goes from its peers and slaves.
+    pub(super) related: Related,
 }
+
+/// Peer groups of mounts, by their ids: their own, and that of their master.
+pub(super) type Related = BTreeMap<u32, (Option<u32>, Option<u32>)>;
 
 /// [`Action`] on the wire.
 #[derive(Serialize, Deserialize, Debug)]
@@ -88,6 +99,10 @@ pub(super) enum WireAction {
     },
     Verify {
         sentinel: Option<WireSentinel>,
+        uuid: Option<String>,
+        fsid: Option<String>,
+        source: Option<Vec<u8>>,
+        fstype: Option<String>,
     },
     DetachTop,
     Unstage,
@@ -119,6 +134,31 @@ pub(super) struct WireHolding {
     pub(super) root: Vec<u8>,
     pub(super) fstype: String,
     pub(super) source: Vec<u8>,
+}
+
+impl From<WireHolding> for Holding {
+    fn from(WireHolding { root, fstype, source }: WireHolding) -> Self {
+        Self { root: BytePath::new(root), fstype, source }
+    }
+}
+
+/// [`Marks`] on the wire.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(super) struct WireMarks {
+    holding: WireHolding,
+    unique: BTreeSet<u64>,
+}
+
+impl From<&Marks> for WireMarks {
+    fn from(Marks { holding, unique }: &Marks) -> Self {
+        Self { holding: WireHolding::from(holding), unique: unique.clone() }
+    }
+}
+
+impl From<WireMarks> for Marks {
+    fn from(WireMarks { holding, unique }: WireMarks) -> Self {
+        Self { holding: holding.into(), unique }
+    }
 }
 
 /// A mount namespace, by a process in it.
@@ -164,7 +204,7 @@ pub(crate) enum Line {
     /// What it is about to do: shown when it never comes back.
     Progress(String),
     /// The end. The process may take longer to go: the kernel then lets go of the old file system.
-    Done(WireReport),
+    Done(Box<WireReport>),
 }
 
 /// What became of one action.
@@ -181,6 +221,8 @@ pub(crate) struct WireReport {
     namespaces: Vec<WireNamespace>,
     #[serde(default)]
     found: BTreeSet<u32>,
+    #[serde(default)]
+    related: Related,
     #[serde(default)]
     detached: Vec<u32>,
 }
@@ -214,6 +256,8 @@ pub(crate) struct Step {
     pub(super) namespaces: Vec<WireNamespace>,
     /// The mounts that were looked for, in all of them, by their ids.
     pub(super) found: BTreeSet<u32>,
+    /// Those of them that have peers or a master.
+    pub(super) related: Related,
     /// Mounts that this step took out of the tables, by their ids.
     pub(super) detached: Vec<u32>,
 }
@@ -231,6 +275,7 @@ impl Step {
             former: None,
             namespaces: Vec::new(),
             found: BTreeSet::new(),
+            related: Related::new(),
             detached: Vec::new(),
         }
     }
@@ -252,9 +297,11 @@ impl Request {
             mountpoint: plan.mountpoint.as_bytes().to_vec(),
             stage: plan.stage.as_bytes().to_vec(),
             old: plan.old.map(SuperblockId::to_kernel),
+            marks: plan.marks.as_ref().map(WireMarks::from),
             number_proves_nothing: known.number_proves_nothing,
             staged_is_good: known.staged_is_good,
             former: known.former,
+            related: known.related,
             repairs_readonly: plan.reason == Some(Reason::Readonly),
             action,
         }
@@ -289,9 +336,13 @@ impl From<&Action> for WireAction {
                 Self::AbortConnection { daemon: *daemon, is_proven: *is_proven }
             }
             Action::RestartUnit { unit, daemon } => Self::RestartUnit { unit: unit.clone(), daemon: *daemon },
-            Action::Verify { sentinel } => {
-                Self::Verify { sentinel: sentinel.as_ref().map(WireSentinel::from) }
-            }
+            Action::Verify { sentinel, identity: Identity { uuid, fsid }, source, fstype } => Self::Verify {
+                sentinel: sentinel.as_ref().map(WireSentinel::from),
+                uuid: uuid.clone(),
+                fsid: fsid.clone(),
+                source: source.clone(),
+                fstype: fstype.clone(),
+            },
             Action::DetachTop => Self::DetachTop,
             Action::Unstage => Self::Unstage,
             Action::CoverConsumers { holding, reach } => {
@@ -375,6 +426,7 @@ impl From<Step> for WireReport {
             former: step.former,
             namespaces: step.namespaces,
             found: step.found,
+            related: step.related,
             detached: step.detached,
         }
     }
@@ -398,6 +450,7 @@ impl From<WireReport> for Step {
             former: report.former,
             namespaces: report.namespaces,
             found: report.found,
+            related: report.related,
             detached: report.detached,
         }
     }

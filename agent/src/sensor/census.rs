@@ -110,13 +110,14 @@ pub fn start(
         Err(reason) => by_procfs(reason),
     };
     let shared = Arc::new(Shared::default());
+    let outbox = Outbox::new(events, Arc::clone(&wake));
     let taker = Taker {
         iterator,
         failures: 0,
         scout: Scout::new(settings.program, Arc::clone(&wake)),
         ledger: Ledger::default(),
         shared: Arc::clone(&shared),
-        outbox: Outbox::new(events, Arc::clone(&wake)),
+        outbox: outbox.clone(),
         wake: Arc::clone(&wake),
         begun: clock::now(),
         cost: Duration::ZERO,
@@ -124,7 +125,7 @@ pub fn start(
         has_told: false,
         reported: state.clone(),
     };
-    match Running::start("census", &wake, move || taker.run()) {
+    match Running::start("census", SourceName::Census, &outbox, move || taker.run()) {
         Ok(thread) => (Some(Handle { shared, wake, _thread: thread }), state),
         Err(error) => (None, SourceState::Off(no_thread(error))),
     }

@@ -20,7 +20,7 @@ use crate::sensor::wake::{Outbox, Running, Wake, Woken, no_thread};
 use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::{clock, procfs_child};
 
-pub mod child;
+mod child;
 pub(crate) mod wire;
 
 pub use self::child::run_consumers_child;
@@ -68,17 +68,18 @@ pub fn start(program: Vec<OsString>, events: Sender<SensorEvent>) -> (Option<Han
         Err(why) => return (None, SourceState::Off(why)),
     };
     let asked = Arc::new(Mutex::new(Arc::new(Vec::new())));
+    let outbox = Outbox::new(events, Arc::clone(&wake));
     let looker = Looker {
         program,
         asked: Arc::clone(&asked),
-        outbox: Outbox::new(events, Arc::clone(&wake)),
+        outbox: outbox.clone(),
         wake: Arc::clone(&wake),
         left: Vec::new(),
         begun: Monotonic::default(),
         cost: Duration::ZERO,
         reported: SourceState::Running,
     };
-    match Running::start("consumers", &wake, move || looker.run()) {
+    match Running::start("consumers", SourceName::Consumers, &outbox, move || looker.run()) {
         Ok(thread) => (Some(Handle { wake, asked, _thread: thread }), SourceState::Running),
         Err(error) => (None, SourceState::Off(no_thread(error))),
     }

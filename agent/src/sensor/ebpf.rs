@@ -15,6 +15,7 @@ mod loader;
 mod losses;
 mod maps;
 pub(super) mod names;
+mod pairs;
 pub(super) mod places;
 pub mod programs;
 mod reader;
@@ -39,7 +40,8 @@ use agent_core::path::BytePath;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::mpsc::Sender;
 
-use super::{ProgramStatus, SensorEvent, SourceState};
+use super::wake::LastWords;
+use super::{ProgramStatus, SensorEvent, SourceName, SourceState};
 use crate::error_chain::chain;
 use crate::kernel::btf;
 use crate::kernel::namespace::number_of_link;
@@ -143,7 +145,7 @@ impl Handle {
     }
 
     fn tell(&self, command: Command) {
-        // A thread that is gone has said so through the source's state.
+        // A thread that is gone has said so through the source's state, as its last words if not before.
         let _ = self.commands.send(command);
         let _ = self.wake.write(1);
     }
@@ -188,8 +190,10 @@ fn spawn(
     let (commands, receiver) = mpsc::channel();
     let (alive, ended) = mpsc::channel::<()>();
     let link = reader::Link { commands: receiver, wake: Arc::clone(&wake) };
+    let last_words = LastWords::new(SourceName::Bpf, events.clone());
     let reader = reader::Reader::new(kernel, names, events, link);
     let thread = std::thread::Builder::new().name("ebpf".to_owned()).spawn(move || {
+        let _last_words = last_words;
         reader.run();
         drop(alive);
     })?;

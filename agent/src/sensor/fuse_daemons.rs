@@ -60,10 +60,11 @@ impl FuseDaemons {
         let wake = Wake::for_thread()?;
         let ends = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(no_descriptor)?;
         let tracked = Arc::new(Mutex::new(BTreeSet::new()));
+        let outbox = Outbox::new(events, Arc::clone(&wake));
         let watcher = Watcher {
             holders: Holders::new(proc),
             ends,
-            outbox: Outbox::new(events, Arc::clone(&wake)),
+            outbox: outbox.clone(),
             wake: Arc::clone(&wake),
             wanted: Arc::clone(&tracked),
             tracked: BTreeSet::new(),
@@ -73,7 +74,8 @@ impl FuseDaemons {
             not_before: Monotonic::default(),
             state: SourceState::Running,
         };
-        let thread = Running::start("fuse-daemons", &wake, move || watcher.run()).map_err(no_thread)?;
+        let thread = Running::start("fuse-daemons", SourceName::FuseDaemons, &outbox, move || watcher.run())
+            .map_err(no_thread)?;
         Ok(Self { wake, tracked, _thread: thread })
     }
 

@@ -156,18 +156,19 @@ pub fn start_with(
 fn run(reading: Reading, processor_percent: u32, events: Sender<SensorEvent>) -> Result<Handle, StartError> {
     let wake = Arc::new(Wake::new().map_err(StartError::Wake)?);
     let requests = Arc::new(Requests::new(Arc::clone(&wake), processor_percent));
+    let outbox = Outbox::new(events, wake);
     let watcher = Watcher {
         reading,
         pace: Pace::new(processor_percent),
-        outbox: Outbox::new(events, wake),
+        outbox: outbox.clone(),
         requests: Arc::clone(&requests),
         work: Work { all: true, ..Work::default() },
         refresh_at: Monotonic::default(),
         took: Duration::ZERO,
         reported: [None, None],
     };
-    let thread =
-        Running::start("mount-table", &requests.wake, move || watcher.run()).map_err(StartError::Thread)?;
+    let thread = Running::start("mount-table", SourceName::Mountinfo, &outbox, move || watcher.run())
+        .map_err(StartError::Thread)?;
     Ok(Handle { requests, _thread: thread })
 }
 

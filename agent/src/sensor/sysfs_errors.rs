@@ -2,8 +2,12 @@
 //! finds, btrfs every failed request and every wrong checksum, also where no program ever sees one and no kernel
 //! program or fanotify group listens.
 //!
+//! With ext4 it matters as well what follows from an error: that nothing is written any more may be the default which
+//! its superblock was made with, and then no word of the mount table says so. The file in procfs does.
+//!
 //! One thread reads the counters of the watched superblocks every few seconds and reports growth. What a counter
-//! says when it is first read is the base line: those errors are from before, ext4 keeps them on disk for years.
+//! says when it is first read is the base line: those errors are from before, ext4 keeps them on disk for years. The
+//! engine is told of it, and knows it over a restart: what was found meanwhile is growth.
 //! A superblock that is new gets its base line at once; the others are not read for that, however many come.
 //!
 //! The folder of a superblock has an inode number that is not used again: it tells a file system that was unmounted
@@ -23,14 +27,14 @@ use std::time::Duration;
 
 use agent_core::errno::Errno;
 use agent_core::id::SuperblockId;
-use agent_core::observation::{KernelErrors, Op, Source};
+use agent_core::observation::{KernelErrors, Op, OwnErrors, Source};
 use agent_core::time::Monotonic;
 use agent_core::topology::Mount;
 use tokio::sync::mpsc::Sender;
 
 use self::table::{Counters, Row, row_of};
 use crate::sensor::wake::{Outbox, Running, Wake, no_thread};
-use crate::sensor::{SensorEvent, SourceState, lock};
+use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
 
 mod table;
@@ -55,30 +59,33 @@ pub struct SysfsErrors {
 type Watched = BTreeMap<SuperblockId, Arc<Mount>>;
 
 impl SysfsErrors {
-    /// Starts to read below `sysfs`. Nothing is watched yet.
+    /// Starts to read below `sysfs` and `proc`. Nothing is watched yet.
     #[must_use]
-    pub fn start(sysfs: &Path, events: Sender<SensorEvent>) -> (Option<Self>, SourceState) {
-        match Self::try_start(sysfs, events) {
+    pub fn start(sysfs: &Path, proc: &Path, events: Sender<SensorEvent>) -> (Option<Self>, SourceState) {
+        match Self::try_start(sysfs, proc, events) {
             Ok(running) => (Some(running), SourceState::Running),
             Err(why) => (None, SourceState::Off(why)),
         }
     }
 
-    fn try_start(sysfs: &Path, events: Sender<SensorEvent>) -> Result<Self, String> {
+    fn try_start(sysfs: &Path, proc: &Path, events: Sender<SensorEvent>) -> Result<Self, String> {
         let folder = sysfs.join("fs");
         std::fs::read_dir(&folder)
             .map_err(|error| format!("`{}` cannot be read: {error}", folder.display()))?;
         let wake = Wake::for_thread()?;
         let watched = Arc::default();
+        let outbox = Outbox::new(events, Arc::clone(&wake));
         let reader = Reader {
             sysfs: sysfs.to_owned(),
+            proc: proc.to_owned(),
             watched: Arc::clone(&watched),
             known: BTreeMap::new(),
-            outbox: Outbox::new(events, Arc::clone(&wake)),
+            outbox: outbox.clone(),
             wake: Arc::clone(&wake),
             not_before: Monotonic::default(),
         };
-        let thread = Running::start("sysfs-errors", &wake, move || reader.run()).map_err(no_thread)?;
+        let thread = Running::start("sysfs-errors", SourceName::Sysfs, &outbox, move || reader.run())
+            .map_err(no_thread)?;
         Ok(Self { wake, watched, _thread: thread })
     }
 
@@ -117,6 +124,7 @@ struct Known {
 
 struct Reader {
     sysfs: PathBuf,
+    proc: PathBuf,
     watched: Arc<Mutex<Watched>>,
     known: BTreeMap<SuperblockId, Known>,
     outbox: Outbox,
@@ -157,16 +165,34 @@ impl Reader {
             if self.known.contains_key(&mount.superblock) {
                 return !is_due || self.read(mount);
             }
-            if let Some(known) = first(&self.sysfs, mount) {
-                self.known.insert(mount.superblock, known);
-            }
-            true
+            let Some(known) = first(&self.sysfs, mount) else { return true };
+            let told = self.tell(mount.superblock, &known, 0);
+            self.known.insert(mount.superblock, known);
+            told
+        })
+    }
+
+    /// Says how many errors a file system has found in itself, of which so many were told. Of file systems that count
+    /// other things as well nothing is said.
+    fn tell(&self, superblock: SuperblockId, known: &Known, told: u64) -> bool {
+        let Some(ends_writes) = known.row.ends_writes(&self.proc, &known.folder) else { return true };
+        known.last.values().all(|(errno, count)| {
+            self.outbox.send(SensorEvent::OwnErrors(OwnErrors {
+                superblock,
+                instance: known.instance,
+                count: *count,
+                errno: *errno,
+                told,
+                ends_writes,
+                at: clock::now(),
+            }))
         })
     }
 
     /// Reads the counters of one that has a base line.
     fn read(&mut self, mount: &Mount) -> bool {
-        let Some(known) = self.known.get_mut(&mount.superblock) else { return true };
+        let superblock = mount.superblock;
+        let Some(known) = self.known.get_mut(&superblock) else { return true };
         let now = clock::now();
         // Unmounted since it was last watched, or read in the moment of it.
         let (Some(instance), Some(counters)) = (instance(&known.folder), known.row.read(&known.folder))
@@ -176,22 +202,31 @@ impl Reader {
         let seen = std::mem::replace(&mut known.seen, now);
         if std::mem::replace(&mut known.instance, instance) != instance {
             known.last = counters;
-            return self.outbox.send(SensorEvent::Renewed(mount.superblock, seen));
+            let renewed = SensorEvent::Renewed(superblock, seen);
+            return self.outbox.send(renewed) && self.tell_again(superblock, 0);
         }
         let grown = growth(&known.last, &counters);
         known.last = counters;
-        grown.into_iter().all(|(errno, count)| {
+        let told = grown.iter().map(|(_, count)| count).sum();
+        let all = grown.into_iter().all(|(errno, count)| {
             self.outbox.send(SensorEvent::Kernel(KernelErrors {
                 source: Source::Sysfs,
-                superblock: mount.superblock,
+                superblock,
                 root_inode: None,
                 errno,
                 op: Op::Filesystem,
                 count,
                 at: clock::now(),
+                // It grew at some time since the reading before.
+                after: Some(seen),
                 task: None,
             }))
-        })
+        });
+        all && (told == 0 || self.tell_again(superblock, told))
+    }
+
+    fn tell_again(&self, superblock: SuperblockId, told: u64) -> bool {
+        self.known.get(&superblock).is_none_or(|known| self.tell(superblock, known, told))
     }
 }
 

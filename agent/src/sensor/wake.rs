@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::sensor::SensorEvent;
+use crate::sensor::{SensorEvent, SourceName, SourceState};
 use crate::sys::clock;
 
 /// How long a sender waits before it tries a full channel again.
@@ -59,14 +59,49 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts a thread that ends when `wake` tells it to.
+    /// Starts a thread that ends when the bell of `outbox` tells it to. Should it panic, its source is off.
     pub(super) fn start(
         name: &str,
-        wake: &Arc<Wake>,
+        source: SourceName,
+        outbox: &Outbox,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
-        Ok(Self { wake: Arc::clone(wake), thread: Some(thread) })
+        let last_words = LastWords::new(source, outbox.events.clone());
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _last_words = last_words;
+            body();
+        })?;
+        Ok(Self { wake: Arc::clone(&outbox.wake), thread: Some(thread) })
+    }
+}
+
+/// Held by a sensor's thread: says that its source is off when the thread panics. Nothing else would, and a source
+/// that says nothing is taken for one that has nothing to say.
+#[derive(Debug)]
+pub(super) struct LastWords {
+    source: SourceName,
+    events: Sender<SensorEvent>,
+}
+
+impl LastWords {
+    /// For the thread of this source.
+    pub(super) const fn new(source: SourceName, events: Sender<SensorEvent>) -> Self {
+        Self { source, events }
+    }
+}
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        tracing::error!(source = self.source.label(), "Thread of a source has ended by a fault of its own");
+        let state = SourceState::Off("its thread has ended by a fault of its own".to_owned());
+        let mut event = SensorEvent::Source(self.source, state);
+        while let Err(TrySendError::Full(returned)) = self.events.try_send(event) {
+            event = returned;
+            std::thread::park_timeout(FULL_CHANNEL_PAUSE);
+        }
     }
 }
 
@@ -161,7 +196,7 @@ impl Wake {
 }
 
 /// The sending end of a sensor thread.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outbox {
     events: Sender<SensorEvent>,
     wake: Arc<Wake>,
@@ -214,7 +249,9 @@ mod tests {
         let wake = Wake::for_thread().unwrap();
         let (ended, end) = std::sync::mpsc::channel();
         let waiter = Arc::clone(&wake);
-        let running = Running::start("waits", &wake, move || {
+        let (sender, _events) = tokio::sync::mpsc::channel(1);
+        let outbox = Outbox::new(sender, wake);
+        let running = Running::start("waits", SourceName::Sysfs, &outbox, move || {
             while !waiter.is_stopping() {
                 waiter.wait(None, Duration::from_secs(60));
             }
@@ -233,6 +270,27 @@ mod tests {
         let waited = clock::now().since(started);
         assert!(waited >= END_PATIENCE && waited < 5 * END_PATIENCE, "{waited:?}");
         drop(release);
+    }
+
+    #[test]
+    fn a_thread_that_panics_says_that_its_source_is_off_also_when_the_channel_is_full() {
+        let wake = Wake::for_thread().unwrap();
+        let (sender, mut events) = tokio::sync::mpsc::channel(1);
+        let outbox = Outbox::new(sender, wake);
+        assert!(outbox.send(SensorEvent::MountEventsDropped(1)));
+        let running = Running::start("faulty", SourceName::Census, &outbox, || panic!("on purpose")).unwrap();
+        let told: Vec<_> = std::iter::from_fn(|| events.blocking_recv()).take(2).collect();
+        assert!(
+            matches!(
+                told.as_slice(),
+                [
+                    SensorEvent::MountEventsDropped(1),
+                    SensorEvent::Source(SourceName::Census, SourceState::Off(reason)),
+                ] if reason.contains("fault")
+            ),
+            "{told:?}"
+        );
+        drop(running);
     }
 
     #[test]

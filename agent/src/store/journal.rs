@@ -94,6 +94,23 @@ pub enum StoreError {
         /// Where it is now.
         kept: PathBuf,
     },
+    /// What people had paused cannot be told.
+    #[error(
+        "what people have paused is not known: repairs of every volume are paused until `mountie resume --all`"
+    )]
+    PausesUnknown {
+        /// Why.
+        #[source]
+        source: Box<StoreError>,
+    },
+    /// One pause was not understood.
+    #[error("a pause in `{}` was not understood: {whom} stays paused until `mountie resume`", path.display())]
+    PauseUnread {
+        /// The file.
+        path: PathBuf,
+        /// Who is paused by it.
+        whom: String,
+    },
     /// A file or directory that was not taken at the start, for a reason that was told then.
     #[error("`{}` is left as it was found at the start", path.display())]
     LeftAlone {
@@ -248,7 +265,7 @@ impl Journal {
         let mut bad = 0;
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             match parse_line(line) {
-                Line::Ours(record) => self.note(record),
+                Line::Ours(record) => self.note(*record),
                 Line::Other(version) => {
                     defects.push(StoreError::Future { path: self.path.clone(), version });
                     return Loaded::LeaveAlone;
@@ -407,7 +424,7 @@ pub(super) fn open_intents(dir: &Path) -> Result<(Vec<Record>, usize), StoreErro
             Line::Other(version) => return Err(StoreError::Future { path, version }),
             Line::Bad => bad += 1,
             Line::Ours(record) => match record.body {
-                Body::Intent { .. } => drop(open.insert(record.plan(), record)),
+                Body::Intent { .. } => drop(open.insert(record.plan(), *record)),
                 Body::Outcome { .. } => drop(open.remove(&record.plan())),
                 Body::Mark { .. } => {}
             },
@@ -418,7 +435,7 @@ pub(super) fn open_intents(dir: &Path) -> Result<(Vec<Record>, usize), StoreErro
 
 /// What a line is.
 pub(crate) enum Line {
-    Ours(Record),
+    Ours(Box<Record>),
     Other(String),
     Bad,
 }
@@ -432,7 +449,9 @@ pub(crate) fn parse_line(line: &[u8]) -> Line {
     }
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(json) else { return Line::Bad };
     match value.get("apiVersion").and_then(serde_json::Value::as_str) {
-        Some(API_VERSION) => serde_json::from_value(value).map_or(Line::Bad, Line::Ours),
+        Some(API_VERSION) => {
+            serde_json::from_value(value).map_or(Line::Bad, |record| Line::Ours(Box::new(record)))
+        }
         Some(other) => Line::Other(other.to_owned()),
         None => Line::Bad,
     }

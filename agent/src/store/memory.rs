@@ -10,7 +10,7 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId, VolumeId};
-use agent_core::memory::{LeftMemory, Memory, MountMemory, Trouble};
+use agent_core::memory::{HookMemory, LeftMemory, Memory, MountMemory, Trouble};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::secret::hide;
@@ -77,8 +77,14 @@ pub(crate) struct File {
     last_attempt: Option<Moment>,
     #[serde(default)]
     not_before: Option<Moment>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<FileHook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked_of_consumers: Option<FileHook>,
     #[serde(default)]
     was_readable: bool,
+    #[serde(default)]
+    was_written: bool,
     #[serde(default)]
     mount: Option<FileMount>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -118,10 +124,26 @@ struct FileMount {
     shutdown: Option<Moment>,
     #[serde(default)]
     writes_ended: Option<Moment>,
+    /// Which file system, and how many errors.
+    #[serde(default)]
+    own_errors: Option<(u64, u64)>,
     #[serde(default)]
     loss: Option<FileLoss>,
     #[serde(default)]
     damage: Option<FileLoss>,
+}
+
+/// What a hook has said of a repair that is still due.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileHook {
+    hook: String,
+    #[serde(default)]
+    put_off: u32,
+    #[serde(default)]
+    not_before: Option<Moment>,
+    #[serde(default)]
+    given_up: Option<String>,
 }
 
 /// What was replaced and may still be held.
@@ -228,7 +250,7 @@ impl File {
             mountpoint: Bytes::from(&memory.mountpoint),
             owner: Some(FileOwner::of(memory)),
             mounted: memory.known.as_deref().map(FileMounted::of),
-            identity: FileIdentity { fsid: memory.fsid.clone() },
+            identity: FileIdentity::of(memory),
             boot: clocks.boot.clone(),
             trouble: memory.trouble.as_ref().map(|trouble| FileTrouble::new(trouble, clocks)),
             falls: all(&memory.falls),
@@ -236,7 +258,10 @@ impl File {
             failed_attempts: memory.failed,
             last_attempt: memory.ended.map(|at| clocks.write(at)),
             not_before: memory.not_before.map(|at| clocks.write(at)),
+            asked: memory.asked.as_ref().map(|asked| FileHook::new(asked, clocks)),
+            asked_of_consumers: memory.asked_of_consumers.as_ref().map(|asked| FileHook::new(asked, clocks)),
             was_readable: memory.was_readable,
+            was_written: memory.was_written,
             mount: memory.mount.as_ref().map(|mount| FileMount::new(mount, clocks)),
             left: memory.left.iter().map(FileLeft::from).collect(),
             other,
@@ -252,21 +277,45 @@ impl File {
             times.sort();
             times
         };
+        let known = self.mounted.map(FileMounted::into_known);
         Memory {
             volume: VolumeId::new(self.volume),
             mountpoint: self.mountpoint.into(),
             named: self.owner.is_some_and(|owner| owner.is_configuration()),
-            known: self.mounted.map(|mounted| Arc::new(mounted.into_known())),
-            fsid: self.identity.fsid,
+            learnt: self.identity.into_learnt(known.as_ref()),
+            known: known.map(Arc::new),
             trouble: self.trouble.and_then(|trouble| trouble.into_trouble(clocks, same)),
             falls: all(self.falls),
             attempts: all(self.attempts),
             failed: self.failed_attempts,
             ended: self.last_attempt.map(|at| clocks.read(at, same).min(clocks.now)),
             not_before: self.not_before.map(|at| clocks.read(at, same)),
+            asked: self.asked.map(|asked| asked.into_memory(clocks, same)),
+            asked_of_consumers: self.asked_of_consumers.map(|asked| asked.into_memory(clocks, same)),
             was_readable: self.was_readable,
+            was_written: self.was_written,
             mount: self.mount.filter(|_| same).map(|mount| mount.into_mount(clocks)),
             left: self.left.into_iter().filter(|_| same).map(LeftMemory::from).collect(),
+        }
+    }
+}
+
+impl FileHook {
+    fn new(asked: &HookMemory, clocks: &Clocks) -> Self {
+        Self {
+            hook: hide(&asked.hook),
+            put_off: asked.put_off,
+            not_before: asked.not_before.map(|at| clocks.write(at)),
+            given_up: asked.given_up.as_deref().map(hide),
+        }
+    }
+
+    fn into_memory(self, clocks: &Clocks, same: bool) -> HookMemory {
+        HookMemory {
+            hook: self.hook,
+            put_off: self.put_off,
+            not_before: self.not_before.map(|at| clocks.read(at, same)),
+            given_up: self.given_up,
         }
     }
 }
@@ -345,6 +394,7 @@ impl FileMount {
             storage_errors: mount.storage_errors,
             shutdown: mount.shutdown.map(|at| clocks.write(at)),
             writes_ended: mount.writes_ended.map(|at| clocks.write(at)),
+            own_errors: mount.own_errors,
             loss: mount.loss.as_ref().map(|loss| FileLoss::new(loss, clocks)),
             damage: mount.damage.as_ref().map(|damage| FileLoss::new(damage, clocks)),
         }
@@ -362,6 +412,7 @@ impl FileMount {
             storage_errors: self.storage_errors,
             shutdown: self.shutdown.map(read),
             writes_ended: self.writes_ended.map(read),
+            own_errors: self.own_errors,
             loss: self.loss.map(|loss| loss.into_loss(clocks)),
             damage: self.damage.map(|damage| damage.into_loss(clocks)),
         }

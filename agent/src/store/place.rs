@@ -3,10 +3,11 @@
 //! Never a secret: what looks like one is hidden, and such a file is good enough to know what is missing, not to mount
 //! it again.
 
-use agent_core::memory::{Known, Memory};
+use agent_core::memory::{Known, Learnt, Memory};
 use agent_core::path::{BytePath, escape};
 use agent_core::secret::hide;
 use agent_core::topology::Options;
+use agent_core::volume::Identity;
 use serde::{Deserialize, Serialize};
 
 use super::record::Bytes;
@@ -54,7 +55,12 @@ pub(super) struct FileMounted {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct FileIdentity {
     #[serde(default)]
-    pub(super) fsid: Option<String>,
+    fsid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
+    /// Of what it was learnt. Older agents did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<Bytes>,
 }
 
 impl FileOwner {
@@ -67,6 +73,25 @@ impl FileOwner {
 
     pub(super) const fn is_configuration(&self) -> bool {
         matches!(self, Self::Configuration)
+    }
+}
+
+impl FileIdentity {
+    pub(super) fn of(memory: &Memory) -> Self {
+        let learnt = memory.learnt.as_ref();
+        Self {
+            fsid: learnt.and_then(|learnt| learnt.identity.fsid.clone()),
+            uuid: learnt.and_then(|learnt| learnt.identity.uuid.clone()),
+            source: learnt.map(|learnt| without_secret(&learnt.source)),
+        }
+    }
+
+    /// Where it does not say of what, it was learnt of what was mounted then.
+    pub(super) fn into_learnt(self, known: Option<&Known>) -> Option<Learnt> {
+        let said = self.source.map(|source| BytePath::from(source).as_bytes().to_vec());
+        let source = said.or_else(|| known.map(|known| known.source.clone()))?;
+        let identity = Identity { uuid: self.uuid, fsid: self.fsid };
+        (identity != Identity::default()).then_some(Learnt { identity, source })
     }
 }
 
@@ -122,6 +147,12 @@ fn words(words: impl Iterator<Item = Vec<u8>>) -> Options {
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn kept_of(known: &Known) -> Known {
     FileMounted::of(known).into_known()
+}
+
+/// The same of a source alone.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn kept_source(source: &[u8]) -> Vec<u8> {
+    BytePath::from(without_secret(source)).as_bytes().to_vec()
 }
 
 /// The bytes as they are, unless there is a secret among them.

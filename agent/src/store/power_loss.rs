@@ -64,8 +64,8 @@ impl Running {
     fn open(disk: &Disk, dir: &Path) -> (Self, Found) {
         let (journal, replay, journal_defects) = Journal::open(disk, dir);
         let (shelf, memories, mut defects) = Shelf::open(disk, dir, false);
-        let (pauses, paused, defect) = PauseFile::open(disk, dir, false);
-        defects.extend(defect);
+        let (pauses, paused, more) = PauseFile::open(disk, dir, false);
+        defects.extend(more);
         let pinned = pins::read(disk, dir, Arc::new(OnceLock::from(true)));
         defects.extend(pinned.defects);
         let found = Found {
@@ -101,7 +101,9 @@ fn values(
         values.insert(Key::Volume(number), memory.failed.into());
     }
     let number = |text: &str| text.parse().unwrap();
-    values.extend(paused.node.iter().map(|pause| (Key::Pauses, number(pause.reason.as_ref().unwrap()))));
+    // Where the file is damaged the agent pauses all, in words of its own: that is a value that was never written.
+    let reason = |text: &str| text.parse().unwrap_or(u64::MAX);
+    values.extend(paused.node.iter().map(|pause| (Key::Pauses, reason(pause.reason.as_ref().unwrap()))));
     for pin in pins.values() {
         let content = String::from_utf8(pin.sentinel.content.clone().unwrap()).unwrap();
         values.insert(Key::Pins, number(&content));
@@ -113,10 +115,12 @@ fn plan(id: u64) -> Plan {
     Plan {
         id: PlanId(id),
         volume: VolumeId::new("models"),
+        server: None,
         reason: None,
         mountpoint: "/mnt/models".into(),
         stage: "/run/mountie/stage/1".into(),
         old: None,
+        marks: None,
         actions: Vec::new(),
         undo: Vec::new(),
         timeout: std::time::Duration::ZERO,
@@ -130,14 +134,17 @@ fn memory(volume: usize, value: u32) -> Memory {
         mountpoint: "/mnt/models".into(),
         named: true,
         known: None,
-        fsid: None,
+        learnt: None,
         trouble: None,
         falls: Vec::new(),
         attempts: Vec::new(),
         failed: value,
         ended: None,
         not_before: None,
+        asked: None,
+        asked_of_consumers: None,
         was_readable: true,
+        was_written: true,
         left: Vec::new(),
         mount: None,
     }

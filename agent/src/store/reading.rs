@@ -152,21 +152,32 @@ fn list_in((path, form): (&Path, &Form), key: &str, problems: &mut Vec<String>) 
     }
 }
 
-/// Keeps nothing of a volume any more, where no agent runs that could do it. Says whether anything was kept.
+/// What was kept of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forgotten {
+    /// Something is forgotten now.
+    pub was_kept: bool,
+    /// Its repairs stay paused: what a person has stopped begins only by a person's word.
+    pub is_paused: bool,
+}
+
+/// Keeps nothing of a volume any more but its pause, where no agent runs that could do it.
 ///
 /// # Errors
 /// When an agent holds the directory, or the files cannot be changed.
-pub fn forget(dir: &Path, volume: &str) -> Result<bool, StoreError> {
+pub fn forget(dir: &Path, volume: &str) -> Result<Forgotten, StoreError> {
     // Held to the end: an agent that starts now waits for its turn, or is refused.
     let _lock = take_lock(dir)?;
-    let is_kept =
-        read(dir)?.of(volume).is_some_and(|state| !state.volumes.is_empty() || !state.sentinels.is_empty());
+    let state = read(dir)?.of(volume);
+    let was_kept =
+        state.as_ref().is_some_and(|state| !state.volumes.is_empty() || !state.sentinels.is_empty());
+    let is_paused = state.is_some_and(|state| state.pauses.iter().any(|pause| pause.get("volume").is_some()));
     let disk = Disk::default();
     let (mut shelf, _, _) = Shelf::open(&disk, dir, false);
     shelf.put(&VolumeId::new(volume), None)?;
     shelf.sync()?;
     pins::drop_pin(&disk, dir, volume)?;
-    Ok(is_kept)
+    Ok(Forgotten { was_kept, is_paused })
 }
 
 #[cfg(test)]
@@ -242,10 +253,22 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_gone_with_its_sentinel_and_the_rest_stays() {
         let dir = filled();
-        assert!(forget(dir.path(), "a").unwrap());
-        assert!(!forget(dir.path(), "a").unwrap());
+        let forgotten = |was_kept, is_paused| Forgotten { was_kept, is_paused };
+        assert_eq!(forget(dir.path(), "a").unwrap(), forgotten(true, false));
+        assert_eq!(forget(dir.path(), "a").unwrap(), forgotten(false, false));
         let state = read(dir.path()).unwrap();
         assert_eq!((state.volumes.len(), state.sentinels.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_pause_outlives_forgetting() {
+        let dir = filled();
+        let pauses = "{\"apiVersion\":\"mountie/v1\",\"kind\":\"Pauses\",\"pauses\":[{\"volume\":\"a\"},{\"volume\":\"c\"}]}";
+        write(&dir.path().join("pauses.json"), pauses);
+        assert_eq!(forget(dir.path(), "a").unwrap(), Forgotten { was_kept: true, is_paused: true });
+        assert_eq!(forget(dir.path(), "c").unwrap(), Forgotten { was_kept: false, is_paused: true });
+        assert_eq!(forget(dir.path(), "b").unwrap(), Forgotten { was_kept: true, is_paused: false });
+        assert_eq!(read(dir.path()).unwrap().pauses.len(), 2);
     }
 
     #[test]

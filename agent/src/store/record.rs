@@ -1,11 +1,13 @@
 //! The shapes on disk, with their version, and their conversion to and from the core.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use agent_core::id::{PlanId, SuperblockId, VolumeId};
 use agent_core::observation::Unfinished;
 use agent_core::path::BytePath;
-use agent_core::remediation::{Outcome, Plan};
+use agent_core::remediation::consumers::Holding;
+use agent_core::remediation::{Marks, Outcome, Plan};
 use serde::{Deserialize, Serialize};
 
 /// The version this agent writes. A record of another version is left alone.
@@ -37,6 +39,9 @@ pub(super) enum Body {
         /// The superblock it wants to replace.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         old: Option<(u32, u32)>,
+        /// What its mounts are known by.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        marks: Option<Box<WireMarks>>,
         /// The boot during which it was written: device numbers mean nothing after it.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         boot: Option<String>,
@@ -56,6 +61,35 @@ pub(super) enum Body {
         /// The highest id ever used.
         plan: u64,
     },
+}
+
+/// [`Marks`] on disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct WireMarks {
+    root: Bytes,
+    fstype: String,
+    source: Bytes,
+    /// Ids that are never used again, as long as this boot lasts.
+    #[serde(default)]
+    unique: BTreeSet<u64>,
+}
+
+impl From<&Marks> for WireMarks {
+    fn from(Marks { holding, unique }: &Marks) -> Self {
+        Self {
+            root: Bytes::from(&holding.root),
+            fstype: holding.fstype.clone(),
+            source: Bytes::from(&BytePath::new(holding.source.clone())),
+            unique: unique.clone(),
+        }
+    }
+}
+
+impl From<WireMarks> for Marks {
+    fn from(WireMarks { root, fstype, source, unique }: WireMarks) -> Self {
+        let source = BytePath::from(source).as_bytes().to_vec();
+        Self { holding: Holding { root: root.into(), fstype, source }, unique }
+    }
 }
 
 /// A path in JSON: text where it is UTF-8, else a list of bytes. Nothing is lost.
@@ -96,6 +130,7 @@ impl Record {
             mountpoint: Bytes::from(&plan.mountpoint),
             stage: Bytes::from(&plan.stage),
             old: plan.old.map(|old| (old.major, old.minor)),
+            marks: plan.marks.as_ref().map(|marks| Box::new(WireMarks::from(marks))),
             boot: current_boot(),
             reason: plan.reason.map_or(without_reason(plan), agent_core::verdict::Reason::label).to_owned(),
         })
@@ -120,15 +155,18 @@ impl Record {
     /// of a mount that is in order: it is left out.
     pub(crate) fn into_unfinished(self) -> Option<Unfinished> {
         match self.body {
-            Body::Intent { plan, volume, mountpoint, stage, old, boot, .. } => Some(Unfinished {
-                plan: PlanId(plan),
-                volume: VolumeId::new(volume),
-                mountpoint: mountpoint.into(),
-                stage: stage.into(),
-                old: old
-                    .filter(|_| boot.is_some() && boot == current_boot())
-                    .map(|(major, minor)| SuperblockId { major, minor }),
-            }),
+            Body::Intent { plan, volume, mountpoint, stage, old, marks, boot, .. } => {
+                let is_of_this_boot = boot.is_some() && boot == current_boot();
+                let old = old.filter(|_| is_of_this_boot);
+                Some(Unfinished {
+                    plan: PlanId(plan),
+                    volume: VolumeId::new(volume),
+                    mountpoint: mountpoint.into(),
+                    stage: stage.into(),
+                    old: old.map(|(major, minor)| SuperblockId { major, minor }),
+                    marks: marks.filter(|_| is_of_this_boot).map(|marks| Marks::from(*marks)),
+                })
+            }
             Body::Outcome { .. } | Body::Mark { .. } => None,
         }
     }

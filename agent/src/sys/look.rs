@@ -2,15 +2,17 @@
 //!
 //! May block on a sick file system: only for disposable child processes.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use agent_core::id::MountId;
 use agent_core::path::BytePath;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fstatvfs, open, readlinkat, statx,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fstatvfs, open, openat,
+    readlinkat, statx,
 };
 use rustix::io::{Errno, Result};
 
+use super::fs_uuid;
 use super::mount_table::Proc;
 
 /// A descriptor that refers to the path and pins its mount, without opening anything.
@@ -55,14 +57,29 @@ pub fn is_directory(place: &OwnedFd) -> Option<bool> {
     Some(FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::Directory)
 }
 
-/// Field 1 of mountinfo for the mount that the descriptor refers to; `None` where the kernel does not tell.
+/// Field 1 of mountinfo for the mount that the descriptor refers to. The mount keeps it as long as the descriptor is
+/// open, also when it is in no table any more.
 ///
-/// kernel: `STATX_MNT_ID`, `vfs_statx_path`, fs/stat.c, since 5.8.
-pub fn mount_id(place: &OwnedFd) -> Result<Option<MountId>> {
+/// kernel: `STATX_MNT_ID`, `vfs_statx_path`, fs/stat.c, since 5.8; before that procfs tells it.
+pub fn mount_id(proc: &Proc, place: &OwnedFd) -> Result<MountId> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = statx(place, "", flags, StatxFlags::MNT_ID)?;
-    let is_told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
-    Ok(u32::try_from(found.stx_mnt_id).ok().filter(|_| is_told).map(MountId))
+    // An XFS that has shut down refuses even this (`xfs_vn_getattr`, fs/xfs/xfs_iops.c).
+    let told = statx(place, "", flags, StatxFlags::MNT_ID).ok();
+    let told = told.filter(|told| StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::MNT_ID));
+    if let Some(id) = told.and_then(|told| u32::try_from(told.stx_mnt_id).ok()) {
+        return Ok(MountId(id));
+    }
+    let about = proc.read(&format!("self/fdinfo/{}", place.as_raw_fd()))?;
+    mount_of(&about).ok_or(Errno::NODATA)
+}
+
+/// The mount through which a file was opened, from what procfs says of the descriptor.
+///
+/// kernel: `seq_show`, fs/proc/fd.c, since 3.15.
+#[must_use]
+pub fn mount_of(about: &[u8]) -> Option<MountId> {
+    let line = about.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok().map(MountId)
 }
 
 /// Asks the file system itself for the attributes of the place, past its caches.
@@ -74,6 +91,12 @@ pub fn ask(place: &OwnedFd) -> Result<()> {
 pub fn fsid(place: &OwnedFd) -> Result<[String; 2]> {
     let fsid = fstatvfs(place)?.f_fsid;
     Ok([format!("{fsid:016x}"), format!("{:016x}", fsid.rotate_left(32))])
+}
+
+/// The UUID of the file system, where the kernel tells it.
+pub fn uuid(root: &OwnedFd) -> Result<String> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    fs_uuid::uuid(openat(root, ".", flags, Mode::empty())?.as_fd())
 }
 
 /// The directory that a mount is about to cover, opened while it can still be reached.

@@ -2,6 +2,7 @@
 //!
 //! May block on a sick file system: only for disposable child processes.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use agent_core::path::BytePath;
@@ -62,10 +63,16 @@ pub fn unmount(path: &BytePath) -> Result<()> {
     unmount_call(path.as_bytes(), UnmountFlags::NOFOLLOW)
 }
 
-/// Mounts a block file system without any option of its type. `RDONLY` must be as the superblock has it, if it
-/// is still there: else EBUSY (`get_tree_bdev`, fs/super.c).
-pub fn mount_plainly(source: &[u8], path: &BytePath, fstype: &str, flags: MountFlags) -> Result<()> {
-    mount(source, path.as_bytes(), fstype, flags, None)
+/// Mounts a block file system without any option of its type but these. `RDONLY` must be as the superblock has it, if
+/// it is still there: else EBUSY (`get_tree_bdev`, fs/super.c).
+pub fn mount_plainly(
+    source: &[u8],
+    path: &BytePath,
+    fstype: &str,
+    flags: MountFlags,
+    options: Option<&CStr>,
+) -> Result<()> {
+    mount(source, path.as_bytes(), fstype, flags, options)
 }
 
 /// Mounts a tiny tmpfs that only root can enter.

@@ -15,6 +15,41 @@ pub struct Attributes {
     pub clear: MountAttrFlags,
     /// Put the mount into a new peer group.
     pub shared: bool,
+    /// What it stays to the mount that it was cloned from.
+    pub kin: Kin,
+}
+
+/// What a copy is to the mount that it was cloned from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kin {
+    /// Nothing: else what is mounted in one container would appear on the host.
+    #[default]
+    None,
+    /// Its peer, where it has any.
+    Peer,
+    /// It receives what is mounted inside that one.
+    Slave,
+}
+
+/// How one mount passes events on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// Not at all.
+    Private,
+    /// To its peers; a new group where it has none.
+    Shared,
+    /// It only receives them.
+    Slave,
+}
+
+impl Sharing {
+    const fn flag(self) -> u64 {
+        match self {
+            Self::Private => libc::MS_PRIVATE,
+            Self::Shared => libc::MS_SHARED,
+            Self::Slave => libc::MS_SLAVE,
+        }
+    }
 }
 
 /// The kernel's `struct mount_attr`.
@@ -29,22 +64,27 @@ struct MountAttr {
 /// Changes the mount that `mount` refers to. Works on a detached tree, so that a mount is never visible with
 /// other options than these. Other mounts of the same superblock keep theirs.
 ///
-/// It leaves the peers of what it was cloned from in any case: else what is mounted in one container would appear on
-/// the host.
-///
 /// kernel: `mount_setattr`, fs/namespace.c, since 5.12; `clone_mnt` puts a copy into the peer group of its original.
 pub fn set(mount: BorrowedFd<'_>, attributes: Attributes) -> Result<()> {
     let attr = MountAttr {
         attr_set: u64::from(attributes.set.bits()),
         attr_clr: u64::from(attributes.clear.bits()),
-        propagation: libc::MS_PRIVATE,
+        propagation: match attributes.kin {
+            Kin::None => libc::MS_PRIVATE,
+            Kin::Peer => 0,
+            Kin::Slave => libc::MS_SLAVE,
+        },
         userns_fd: 0,
     };
     change(mount, &attr)?;
-    if attributes.shared {
-        change(mount, &MountAttr { attr_set: 0, attr_clr: 0, propagation: libc::MS_SHARED, userns_fd: 0 })?;
-    }
-    Ok(())
+    if attributes.shared && attributes.kin != Kin::Peer { share(mount, Sharing::Shared) } else { Ok(()) }
+}
+
+/// Changes how one mount passes events on.
+///
+/// kernel: `mount_setattr`, fs/namespace.c, since 5.12.
+pub fn share(mount: BorrowedFd<'_>, sharing: Sharing) -> Result<()> {
+    change(mount, &MountAttr { attr_set: 0, attr_clr: 0, propagation: sharing.flag(), userns_fd: 0 })
 }
 
 fn change(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<()> {

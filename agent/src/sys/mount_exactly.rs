@@ -112,7 +112,8 @@ pub fn attach_beneath(tree: &OwnedFd, top: &OwnedFd) -> Result<()> {
 
 /// Takes the mount whose root the descriptor refers to out of the tree. Who has files open keeps them.
 ///
-/// Goes through the descriptor's link in procfs: it is that very mount, unless somebody mounts over it in between.
+/// Goes through the descriptor's link in procfs, and there is no call that takes a mount away by a descriptor: what
+/// somebody mounts over it in between goes instead. Who calls this looks before it and after it.
 ///
 /// kernel: `path_lookupat` with LOOKUP_MOUNTPOINT, fs/namei.c, crosses what is mounted on the place.
 pub fn detach(proc: &Proc, top: &OwnedFd) -> Result<()> {

@@ -83,8 +83,12 @@ mod tests {
     #[test]
     fn the_id_of_a_held_place_is_that_of_its_line() {
         let place = BytePath::from("/proc");
-        let table = Proc::open().unwrap().table().unwrap();
-        let held = crate::sys::look::mount_id(&crate::sys::look::hold(&place).unwrap()).unwrap();
-        assert!(held.is_none() || held == table.top_at(&place).map(|mount| mount.id), "{held:?}");
+        let proc = Proc::open().unwrap();
+        let table = proc.table().unwrap();
+        let held = crate::sys::look::hold(&place).unwrap();
+        let told = crate::sys::look::mount_id(&proc, &held).unwrap();
+        assert_eq!(Some(told), table.top_at(&place).map(|mount| mount.id));
+        let about = proc.read(&format!("self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(&held))).unwrap();
+        assert_eq!(crate::sys::look::mount_of(&about), Some(told));
     }
 }

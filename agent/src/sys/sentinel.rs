@@ -29,6 +29,8 @@ pub enum Reading {
     Absent,
     /// Not a regular file, or too long, or reached over a link or another mount.
     Unusable,
+    /// It is there, and somebody holds a lease on it: to wait for its end would be to hang.
+    Held,
     /// The file's bytes.
     Content(Vec<u8>),
 }
@@ -61,6 +63,8 @@ fn read_with(root: BorrowedFd<'_>, path: &BytePath, open: Open) -> Result<Readin
         Ok(reading) => Ok(reading),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(Reading::Absent),
         Err(Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG) => Ok(Reading::Unusable),
+        // kernel: `__break_lease`, fs/locks.c, since 2.4: EWOULDBLOCK for whoever opens with O_NONBLOCK.
+        Err(Errno::AGAIN) => Ok(Reading::Held),
         Err(errno) => Err(errno),
     }
 }

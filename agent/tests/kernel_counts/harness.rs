@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::agent_role;
 
@@ -64,6 +66,11 @@ pub(crate) fn make_read_only(place: &Path) {
     mount(None::<&str>, place, None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, None::<&str>).unwrap();
 }
 
+/// Whether nothing is missing. Runs that were skipped before concern calls of others: nothing was tracked yet.
+fn is_whole(state: &str) -> bool {
+    state == "Running" || state.contains("skips a program")
+}
+
 /// Device numbers of what is mounted at a place.
 pub(crate) fn device(place: &Path) -> (u64, u64) {
     let dev = std::fs::metadata(place).unwrap().st_dev();
@@ -118,10 +125,25 @@ impl Agent {
         line.trim_end().to_owned()
     }
 
+    /// Lets it do nothing until it may go on.
+    pub(crate) fn stop(&self) {
+        self.send(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
+        self.send(Signal::SIGCONT);
+    }
+
+    fn send(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
     /// Tracks the mount at a place.
     pub(crate) fn track(&mut self, place: &Path) {
         // What a kernel does not have is no part of its family; so nothing may be missing.
-        assert_eq!(self.tell_to_track(place), "Running");
+        let state = self.tell_to_track(place);
+        assert!(is_whole(&state), "{state}");
     }
 
     /// The same, whatever state the source is in; its answer.
@@ -137,7 +159,8 @@ impl Agent {
         let inodes: Vec<String> = roots.iter().map(inode).collect();
         let (major, minor) = device(roots.first().unwrap());
         let command = format!("track_roots {major} {minor} {} {}", place.display(), inodes.join(","));
-        assert_eq!(self.tell(&command), "Running");
+        let state = self.tell(&command);
+        assert!(is_whole(&state), "{state}");
     }
 
     /// All totals, once the one of `key` has come to `count` or time is up.

@@ -1,39 +1,60 @@
 //! Block file systems, whose device shows the same superblock again as long as anyone holds it.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use agent_core::remediation::consumers::is_guard;
 use agent_core::remediation::{Action, Outcome, Refusal};
 use agent_core::verdict::Reason;
 use agent_core::volume::Identity;
 
 use super::Test;
-use super::lab::{Alone, Lab, run, stage_by_mount, text, unmount, wait_for};
+use super::lab::{Alone, Lab, run, stage_by_mount, text, unmount, verify, wait_for};
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_ext4_that_gave_up_is_mounted_afresh", an_ext4_that_gave_up_is_mounted_afresh),
     ("a_busy_device_is_left_alone", a_busy_device_is_left_alone),
     ("a_superblock_that_somebody_holds_is_not_called_repaired", a_held_superblock_is_not_called_repaired),
+    ("what_is_put_back_is_what_stood_there_or_a_guard", what_is_put_back_is_what_stood_there),
     ("another_device_is_not_swapped_in", another_device_is_not_swapped_in),
+    ("what_was_mounted_in_place_must_be_the_volume", what_was_mounted_in_place_must_be_the_volume),
 ];
 
-/// A loop device with an ext4, which gives up at the first error.
+/// A loop device with a file system. An ext4 on it gives up at the first error.
 pub(crate) struct Device {
+    fstype: &'static str,
     pub(crate) path: String,
     pub(crate) uuid: String,
 }
 
 impl Device {
     pub(crate) fn new(lab: &Lab, name: &str) -> Self {
-        let image: PathBuf = lab.directory.join(name);
-        File::create(&image).unwrap().set_len(8 << 20).unwrap();
-        run(&["mkfs.ext4", "-q", "-e", "remount-ro", text(&image)]);
-        let path = run(&["losetup", "--find", "--show", text(&image)]);
-        let uuid = run(&["blkid", "-p", "-o", "value", "-s", "UUID", &path]);
-        Self { path, uuid }
+        Self::of(lab, name, "ext4")
     }
 
-    pub(crate) fn break_file_system(&self) {
+    /// The same with a file system of this type.
+    pub(crate) fn of(lab: &Lab, name: &str, fstype: &'static str) -> Self {
+        let image: PathBuf = lab.directory.join(name);
+        // The smallest that each takes.
+        let (size, mkfs): (u64, &[&str]) = match fstype {
+            "xfs" => (320 << 20, &["mkfs.xfs", "-q", "-K"]),
+            "btrfs" => (128 << 20, &["mkfs.btrfs", "-q", "-K"]),
+            _ => (8 << 20, &["mkfs.ext4", "-q", "-e", "remount-ro"]),
+        };
+        File::create(&image).unwrap().set_len(size).unwrap();
+        run(&[mkfs, &[text(&image)]].concat());
+        let path = run(&["losetup", "--find", "--show", text(&image)]);
+        let uuid = run(&["blkid", "-p", "-o", "value", "-s", "UUID", &path]);
+        Self { fstype, path, uuid }
+    }
+
+    /// Makes a mounted one give up. There is no way to do that to a btrfs whose device is to be good afterwards.
+    pub(crate) fn break_file_system(&self, mountpoint: &Path) {
+        if self.fstype == "xfs" {
+            run(&["xfs_io", "-x", "-c", "shutdown", text(mountpoint)]);
+            return;
+        }
         let name = Path::new(&self.path).file_name().unwrap().to_str().unwrap();
         std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "x").unwrap();
     }
@@ -42,10 +63,10 @@ impl Device {
         let identity = Identity { uuid: Some(self.uuid.clone()), fsid: None };
         vec![
             Action::UnmountOld,
-            stage_by_mount(&self.path, "ext4", &[]),
+            stage_by_mount(&self.path, self.fstype, &[]),
             Action::CheckStaged { sentinel: None, identity, source: None, fstype: None },
             Action::Swap { readonly: false },
-            Action::Verify { sentinel: None },
+            verify(None),
             Action::Unstage,
         ]
     }
@@ -68,7 +89,7 @@ fn an_ext4_that_gave_up_is_mounted_afresh() {
     let device = Device::new(&lab, "image");
     run(&["mount", "-o", "nosuid,nodev,noatime", &device.path, text(&lab.mountpoint)]);
     write(&lab).unwrap();
-    device.break_file_system();
+    device.break_file_system(&lab.mountpoint);
     wait_for("writes are refused", || write(&lab).is_err());
     let mut plan = lab.plan(device.plan_actions());
     plan.reason = Some(Reason::Readonly);
@@ -107,7 +128,7 @@ fn a_held_superblock_is_not_called_repaired() {
     run(&["mount", &device.path, text(&lab.mountpoint)]);
     write(&lab).unwrap();
     let open = File::open(lab.mountpoint.join("file")).unwrap();
-    device.break_file_system();
+    device.break_file_system(&lab.mountpoint);
     // What a script does that means well: the dead superblock is back, and a plain unmount will succeed.
     run(&["umount", "--lazy", text(&lab.mountpoint)]);
     // Older kernels mark the dead one read-only and mount it in no other way.
@@ -134,14 +155,82 @@ fn a_held_superblock_is_not_called_repaired() {
     unmount(&lab.mountpoint);
 }
 
+/// The volume is a directory of the device, and somebody else keeps the superblock.
+fn what_is_put_back_is_what_stood_there() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("stood");
+    let device = Device::new(&lab, "image");
+    let (whole, volume) = (lab.directory("whole"), text(&lab.mountpoint));
+    run(&["mount", &device.path, text(&whole)]);
+    std::fs::create_dir(whole.join("sub")).unwrap();
+    std::fs::write(whole.join("sub/file"), "data").unwrap();
+    run(&["mount", "--bind", text(&whole.join("sub")), volume]);
+    run(&["mount", "-o", "remount,bind,nosuid,noexec,noatime", volume]);
+    run(&["mount", "--make-shared", volume]);
+    let before = lab.top().unwrap();
+    assert_eq!(before.root, "/sub".into());
+    let report = lab.execute(lab.plan(device.plan_actions()));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::SameSuperblock), "{report:#?}");
+    let stack = lab.stack();
+    assert_eq!(stack.len(), 1, "{report:#?}");
+    assert_eq!((&stack[0].root, &stack[0].options), (&before.root, &before.options), "{report:#?}");
+    assert_eq!(stack[0].superblock, before.superblock);
+    assert!(stack[0].propagation.shared.is_some(), "{:?}", stack[0]);
+    assert_eq!(std::fs::read_to_string(lab.mountpoint.join("file")).unwrap(), "data");
+    lab.assert_unstaged();
+    // What is no more can be shown by nobody.
+    run(&["rm", "-r", text(&whole.join("sub"))]);
+    let report = lab.execute(lab.plan(device.plan_actions()));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::SameSuperblock), "{report:#?}");
+    assert!(report.steps.iter().any(|step| step.contains("a guard keeps programs")), "{report:#?}");
+    let stack = lab.stack();
+    assert!(stack.len() == 1 && is_guard(&stack[0]), "{stack:#?}");
+    assert!(write(&lab).is_err());
+    lab.assert_unstaged();
+    unmount(&lab.mountpoint);
+    unmount(&whole);
+}
+
 fn another_device_is_not_swapped_in() {
     let _alone = Alone::begin();
-    let lab = Lab::new("exchanged");
-    let (right, wrong) = (Device::new(&lab, "right"), Device::new(&lab, "wrong"));
-    let mut actions = right.plan_actions();
-    actions[1] = stage_by_mount(&wrong.path, "ext4", &[]);
-    let report = lab.execute(lab.plan(actions));
-    assert_eq!(report.outcome, Outcome::Refused(Refusal::OtherVolume), "{report:#?}");
-    assert!(lab.stack().is_empty());
-    lab.assert_unstaged();
+    for (name, fstype) in [("exchanged", "ext4"), ("exchanged-xfs", "xfs")] {
+        let lab = Lab::new(name);
+        let (right, wrong) = (Device::of(&lab, "right", fstype), Device::of(&lab, "wrong", fstype));
+        let mut actions = right.plan_actions();
+        actions[1] = stage_by_mount(&wrong.path, fstype, &[]);
+        let report = lab.execute(lab.plan(actions));
+        assert_eq!(report.outcome, Outcome::Refused(Refusal::OtherVolume), "{report:#?}");
+        assert!(report.steps.iter().any(|step| step.contains(&wrong.uuid)), "{report:#?}");
+        assert!(lab.stack().is_empty());
+        lab.assert_unstaged();
+    }
+}
+
+/// What a unit or a command has mounted at the place itself.
+fn what_was_mounted_in_place_must_be_the_volume() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("in-place");
+    let device = Device::of(&lab, "image", "xfs");
+    run(&["mount", &device.path, text(&lab.mountpoint)]);
+    let root = File::open(&lab.mountpoint).unwrap();
+    // The kernel tells what blkid reads, on older ones too.
+    assert_eq!(agent::sys::xfs::uuid(root.as_fd()).unwrap(), device.uuid);
+    assert_eq!(agent::sys::fs_uuid::uuid(root.as_fd()).unwrap(), device.uuid);
+    drop(root);
+    let verified = |uuid: &str, source: &str, fstype: &str| {
+        let mut plan = lab.plan(vec![Action::Verify {
+            sentinel: None,
+            identity: Identity { uuid: Some(uuid.to_owned()), fsid: None },
+            source: Some(source.as_bytes().to_vec()),
+            fstype: Some(fstype.to_owned()),
+        }]);
+        (plan.old, plan.undo) = (None, Vec::new());
+        lab.execute(plan).outcome
+    };
+    let other = Outcome::Refused(Refusal::OtherVolume);
+    assert_eq!(verified(&device.uuid, &device.path, "xfs"), Outcome::AlreadySo);
+    assert_eq!(verified("00000000-0000-4000-8000-000000000000", &device.path, "xfs"), other);
+    assert_eq!(verified(&device.uuid, "/dev/none", "xfs"), other);
+    assert_eq!(verified(&device.uuid, &device.path, "ext4"), other);
+    unmount(&lab.mountpoint);
 }

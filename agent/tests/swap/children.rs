@@ -4,18 +4,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use agent_core::id::VolumeId;
+use agent_core::remediation::consumers::Holding;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
-use agent_core::volume::Identity;
+use agent_core::volume::{Identity, Reach};
 use nix::sys::signal::Signal;
 
 use super::Test;
-use super::lab::{Lab, run, run_in_place, stage_by_command, stage_by_mount, start_bindfs, text, wait_for};
+use super::lab::{
+    Lab, run, run_in_place, stage_by_command, stage_by_mount, start_bindfs, text, unmount, wait_for,
+};
 use super::patience::patiently;
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_helper_that_fails_is_quoted_without_secrets", a_helper_that_fails_is_quoted_without_secrets),
     ("a_helper_that_hangs_is_killed_with_all_it_started", a_helper_that_hangs_is_killed),
     ("a_plan_that_is_given_up_leaves_no_helper_and_keeps_what_is_done", a_plan_that_is_given_up),
+    ("a_plan_that_is_stopped_ends_its_look_for_consumers", a_plan_that_is_stopped_ends_its_look),
     ("a_helper_that_mounts_something_else_is_refused", a_helper_that_mounts_something_else_is_refused),
     ("a_helper_that_mounts_nothing_is_refused_in_time", a_helper_that_mounts_nothing_is_refused),
     ("a_child_that_dies_without_an_answer_is_reported", a_child_that_dies_is_reported),
@@ -76,6 +80,26 @@ fn a_plan_that_is_given_up() {
     let daemon = read(&daemon);
     assert!(is_alive(daemon.trim()), "the daemon of the finished step is gone");
     run(&["kill", daemon.trim()]);
+}
+
+/// Looking through all namespaces comes before the first action.
+fn a_plan_that_is_stopped_ends_its_look() {
+    let lab = Lab::new("looking");
+    let pid = lab.directory.join("pid");
+    let exe = script(&lab, &format!("cat > /dev/null; echo $$ > {}; exec sleep 600", text(&pid)));
+    let lab = Lab::with_exe("looking", exe, None);
+    lab.mount_tmpfs("first");
+    let holding = Some(Holding::of(&lab.top().unwrap()));
+    let follow = Action::SwapConsumers { holding, ids: None, reach: Reach::Unowned };
+    let mut plan = lab.plan(vec![stage_by_command(&["true", "{target}"]), follow]);
+    plan.undo.clear();
+    let read = || std::fs::read_to_string(&pid).unwrap_or_default();
+    let report = lab.stop_when(plan, || read().ends_with('\n'));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::TableChanged), "{report:#?}");
+    assert!(report.took < Duration::from_secs(5), "the look had 10 s: {report:#?}");
+    assert!(!is_alive(read().trim()), "{report:#?}");
+    assert_eq!(report.steps.len(), 1, "{report:#?}");
+    unmount(&lab.mountpoint);
 }
 
 fn a_helper_that_mounts_something_else_is_refused() {
@@ -163,16 +187,29 @@ fn no_helper_is_started_beside_one_that_hangs() {
     let script = "echo x >> $0; cat $1/file";
     let mut plan = lab.plan(vec![stage_by_command(&["sh", "-c", script, text(&started), text(&second)])]);
     plan.helper_timeout = Duration::from_millis(700);
+    plan.server = Some(b"filer".to_vec());
     let report = lab.execute(plan.clone());
     assert_eq!(report.outcome, Outcome::TimedOut, "{report:#?}");
     assert_eq!(lab.executor.stuck(), 1, "{report:#?}");
     let report = lab.execute(plan.clone());
     assert_eq!(report.outcome, Outcome::Refused(Refusal::HelperStuck), "{report:#?}");
     assert_eq!(std::fs::read_to_string(&started).unwrap(), "x\n", "it was started again");
-    // A volume of another name is not held up.
+    // Nor for another volume of the same server, in whichever way.
+    let of_server =
+        |name, action| Plan { volume: VolumeId::new(name), actions: vec![action], ..plan.clone() };
+    for action in [
+        stage_by_command(&["mount", "-t", "tmpfs", "x", "{target}"]),
+        Action::RunInPlace { argv: vec!["/bin/true".to_owned()], environment_file: None },
+        Action::RestartUnit { unit: "x.service".to_owned(), daemon: None },
+    ] {
+        let beside = lab.execute(of_server("two", action));
+        assert_eq!(beside.outcome, Outcome::Refused(Refusal::HelperStuck), "{beside:#?}");
+        assert!(beside.took < plan.timeout / 2, "{beside:#?}");
+    }
     plan.helper_timeout = plan.timeout;
     plan.actions = vec![stage_by_command(&["mount", "-t", "tmpfs", "x", "{target}"]), Action::Unstage];
-    let other = Plan { volume: VolumeId::new("another"), ..plan.clone() };
+    // One of another server is not held up.
+    let other = Plan { volume: VolumeId::new("another"), server: None, ..plan.clone() };
     assert_eq!(lab.execute(other).outcome, Outcome::Changed);
     below.signal(Signal::SIGCONT);
     wait_for("nothing is stuck", || {

@@ -1,6 +1,7 @@
 //! Containers that hold a volume when it is repaired: they follow, each at its own places.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use agent_core::id::VolumeId;
 use agent_core::observation::PlanReport;
@@ -12,12 +13,13 @@ use agent_core::volume::Reach;
 
 use super::Test;
 use super::block::Device;
-use super::container::{Container, Hammer};
+use super::container::{Container, Hammer, assert_bare, mark};
 use super::fuse::{assert_is_dead, sentinel};
 use super::lab::{
     Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
-    start_bindfs, swap_after, table, text, unmount, wait_for,
+    start_bindfs, swap_after, table, text, unmount, verify, wait_for,
 };
+use super::patience::patiently;
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_container_follows_when_a_killed_daemon_is_replaced", a_container_follows_a_killed_daemon),
@@ -31,6 +33,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_has_the_number_of_the_old_one_by_now_stays", what_has_the_number_by_now_stays),
     ("a_copy_of_the_host_at_the_same_path_follows", a_copy_of_the_host_follows),
     ("what_the_kernel_locks_is_left_as_it_was_and_named", what_is_locked_is_left),
+    ("guards_of_a_plan_that_was_cut_off_are_replaced", guards_of_a_plan_that_was_cut_off_are_replaced),
+    ("what_lies_inside_another_is_not_lost_with_it", what_lies_inside_another_is_not_lost),
+    ("many_namespaces_are_looked_through_in_time", many_namespaces_are_looked_through),
     ("binds_on_the_host_follow_and_strangers_stay", binds_on_the_host_follow),
     ("no_program_meets_the_bare_directory_in_200_swaps_of_a_container", no_program_meets_the_bare_directory),
     ("no_program_meets_the_bare_directory_of_a_device", no_program_meets_the_bare_directory_of_a_device),
@@ -110,17 +115,25 @@ fn device_with_container(lab: &Lab, device: &Device) -> Container {
 }
 
 fn break_it(lab: &Lab, device: &Device) {
-    device.break_file_system();
+    device.break_file_system(&lab.mountpoint);
     wait_for("writes are refused", || std::fs::write(lab.mountpoint.join("probe"), "x").is_err());
 }
 
 fn a_container_follows_a_device() {
     let _alone = Alone::begin();
-    let lab = Lab::new("container-ext4");
-    let device = Device::new(&lab, "image");
+    follows_a_device("container-ext4", "ext4");
+    follows_a_device("container-xfs", "xfs");
+    follows_a_device("container-btrfs", "btrfs");
+}
+
+fn follows_a_device(name: &'static str, fstype: &'static str) {
+    let lab = Lab::new(name);
+    let device = Device::of(&lab, "image", fstype);
     let container = device_with_container(&lab, &device);
     let before = container.stacks(&lab);
-    break_it(&lab, &device);
+    if fstype != "btrfs" {
+        break_it(&lab, &device);
+    }
     let report = lab.execute(device_plan(&lab, &device));
     assert_good(&report);
     container.assert_follows(&lab, &before);
@@ -329,6 +342,90 @@ fn what_only_calls_itself_a_guard_gets_nothing() {
     assert_eq!(container.run(&["cat", text(&guard.join("file"))]), "7", "{report:#?}");
 }
 
+/// The agent died when the guards were in place. A person has mounted the device again, which has its number again.
+fn guards_of_a_plan_that_was_cut_off_are_replaced() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("container-cut");
+    let device = Device::new(&lab, "image");
+    let container = device_with_container(&lab, &device);
+    let before = container.stacks(&lab);
+    let old = lab.top().unwrap().superblock;
+    let mut plan = device_plan(&lab, &device);
+    plan.actions.truncate(1);
+    plan.undo.clear();
+    assert_good(&lab.execute(plan));
+    let guards = || container.stacks(&lab).into_iter().flatten().filter(is_guard).count();
+    assert_eq!(guards(), before.len());
+    unmount(&lab.mountpoint);
+    run(&["mount", &device.path, text(&lab.mountpoint)]);
+    assert_eq!(lab.top().unwrap().superblock, old);
+    let follow = Action::SwapConsumers { holding: None, ids: None, reach: Reach::Unowned };
+    let mut plan = lab.plan(vec![verify(None), follow, Action::Unstage]);
+    (plan.old, plan.marks, plan.undo) = (None, None, vec![Action::Unstage]);
+    let report = lab.execute(plan);
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    assert_eq!(guards(), 0, "{report:#?}");
+    container.assert_follows(&lab, &before);
+    lab.assert_unstaged();
+}
+
+fn what_lies_inside_another_is_not_lost() {
+    let lab = Lab::new("container-inside");
+    lab.mount_tmpfs("first");
+    for name in ["volume/inner", "volume/x"] {
+        lab.directory(name);
+    }
+    let outer = lab.directory("outer");
+    let inside = outer.join("x");
+    run(&["mount", "--bind", text(&lab.mountpoint), text(&outer)]);
+    run(&["mount", "--bind", text(&lab.mountpoint.join("inner")), text(&inside)]);
+    let at = |path: &Path| table().top_at(&bytes(path)).cloned();
+    let (before, old) = ([at(&outer), at(&inside)], holding(&lab));
+    let superblock = lab.top().unwrap().superblock;
+    // The new one has the directory that is shown, and not the one on which it is shown.
+    let report = lab.execute(plan(&lab, stage_tree(7), None));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::ConsumersLeft), "{report:#?}");
+    assert_eq!([at(&outer), at(&inside)], before, "{report:#?}");
+    lab.directory("volume/x");
+    let ids = before.iter().flatten().map(|mount| mount.id).collect();
+    let follow = Action::SwapConsumers { holding: Some(old), ids: Some(ids), reach: Reach::Unowned };
+    let mut plan = lab.plan(vec![follow, Action::Unstage]);
+    (plan.old, plan.marks) = (Some(superblock), None);
+    let report = lab.execute(plan);
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    let new = lab.top().unwrap().superblock;
+    for (path, root) in [(&outer, "/"), (&inside, "/inner")] {
+        let stack: Vec<_> = table().stack_at(&bytes(path)).into_iter().cloned().collect();
+        assert!(stack.len() == 1 && stack[0].superblock == new, "{stack:#?} {report:#?}");
+        assert_eq!(stack[0].root, root.into());
+    }
+    unmount(&inside);
+    unmount(&outer);
+}
+
+/// What a plan costs before its first action.
+fn many_namespaces_are_looked_through() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("container-many");
+    lab.mount_tmpfs("first");
+    let mut took = Vec::new();
+    let mut namespaces = Vec::new();
+    for count in [1, 50] {
+        namespaces.resize_with(count, || Namespace::new("private"));
+        let look = Action::SwapConsumers { holding: Some(holding(&lab)), ids: None, reach: Reach::Unowned };
+        // It shows the old one still, so that the plan ends before it does anything.
+        let mut plan = lab.plan(vec![verify(None), look]);
+        plan.undo.clear();
+        let with = lab.execute(plan.clone());
+        plan.actions.pop();
+        let without = lab.execute(plan);
+        assert_eq!(with.consumers.len(), count, "{with:#?}");
+        took.push((count, with.took.saturating_sub(without.took)));
+        assert!(with.took < patiently(Duration::from_secs(5)), "{with:#?}");
+    }
+    println!("{took:?}");
+}
+
 fn binds_on_the_host_follow() {
     let lab = Lab::new("container-host");
     lab.mount_tmpfs("first");
@@ -364,30 +461,6 @@ fn stage_tree(content: u32) -> Action {
         "mount -t tmpfs new \"$0\" && mkdir $0/inner && echo {content} > $0/inner/file && echo {content} > $0/file"
     );
     super::lab::stage_by_command(&["sh", "-c", &script, "{target}"])
-}
-
-/// Marks the directories that no program may meet, before anything is mounted on them.
-fn mark(lab: &Lab) -> Vec<PathBuf> {
-    let places = ["volume", "container/data", "container/readonly", "container/inner"];
-    let places: Vec<PathBuf> = places.iter().map(|place| lab.directory(place)).collect();
-    for place in &places {
-        std::fs::write(place.join("bare"), "").unwrap();
-    }
-    places
-}
-
-/// Nothing was written into any of them.
-fn assert_bare(places: &[PathBuf]) {
-    let below = Path::new("/mnt/below");
-    std::fs::create_dir_all(below).unwrap();
-    run(&["mount", "--bind", "/mnt", text(below)]);
-    for place in places {
-        let place = below.join(place.strip_prefix("/mnt").unwrap());
-        let names: Vec<_> =
-            std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["bare"], "{}", place.display());
-    }
-    unmount(below);
 }
 
 fn no_program_meets_the_bare_directory() {

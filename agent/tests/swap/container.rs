@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use agent_core::topology::Mount;
 
-use super::lab::{Lab, Namespace, text, wait_for};
+use super::lab::{Lab, Namespace, run, text, unmount, wait_for};
 
 /// The volume as a container has it.
 pub(crate) struct Container {
@@ -119,4 +119,28 @@ pub(crate) fn hammer() -> ExitCode {
     }
     println!("{good} {bad}");
     ExitCode::SUCCESS
+}
+
+/// Marks the directories that no program may meet, before anything is mounted on them.
+pub(crate) fn mark(lab: &Lab) -> Vec<PathBuf> {
+    let places = ["volume", "container/data", "container/readonly", "container/inner"];
+    let places: Vec<PathBuf> = places.iter().map(|place| lab.directory(place)).collect();
+    for place in &places {
+        std::fs::write(place.join("bare"), "").unwrap();
+    }
+    places
+}
+
+/// Nothing was written into any of them.
+pub(crate) fn assert_bare(places: &[PathBuf]) {
+    let below = Path::new("/mnt/below");
+    std::fs::create_dir_all(below).unwrap();
+    run(&["mount", "--bind", "/mnt", text(below)]);
+    for place in places {
+        let place = below.join(place.strip_prefix("/mnt").unwrap());
+        let names: Vec<_> =
+            std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["bare"], "{}", place.display());
+    }
+    unmount(below);
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use super::Test;
 use super::lab::{
     Lab, Process, assert_gap, bytes, has_beneath, run, stage_by_command, stage_by_mount, start_bindfs,
-    swap_after, table, text, unmount, wait_for,
+    swap_after, table, text, unmount, verify, wait_for,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -157,7 +157,7 @@ fn what_a_dead_agent_left_is_cleared() {
     agent::sys::mount::attach_beneath(&tree, &plan.mountpoint).unwrap();
     drop(tree);
     assert_eq!(lab.stack().len(), 2);
-    let finish = vec![Action::DetachTop, Action::Verify { sentinel: sentinel("data") }, Action::Unstage];
+    let finish = vec![Action::DetachTop, verify(sentinel("data")), Action::Unstage];
     let report = lab.execute(lab.plan(finish.clone()));
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     lab.assert_replaced(old, &report);

@@ -8,12 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent::remediation::{Executor, Settings};
+use agent::remediation::{Control, Executor, Settings};
+use agent::sys::statmount::MountCalls;
 use agent::sys::{clock, mount_table::Proc};
 use agent_core::id::{PlanId, SuperblockId, VolumeId};
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
-use agent_core::remediation::{Action, Plan};
+use agent_core::remediation::{Action, Marks, Plan};
 use agent_core::topology::{Mount, MountTable};
 use agent_core::verdict::Reason;
 use agent_core::volume::{Identity, Method, Sentinel};
@@ -108,13 +109,16 @@ impl Lab {
     }
 
     pub(crate) fn plan(&self, actions: Vec<Action>) -> Plan {
+        let old = self.top().map(|mount| mount.superblock);
         Plan {
+            marks: old.and_then(|old| Marks::of(&table_by_id(), &bytes(&self.mountpoint), old)),
             id: PlanId(1),
             volume: VolumeId::new(self.name),
+            server: None,
             reason: Some(Reason::Disconnected),
             mountpoint: bytes(&self.mountpoint),
             stage: BytePath::from(format!("/mnt/run/stage/{}", self.name).as_str()),
-            old: self.top().map(|mount| mount.superblock),
+            old,
             actions,
             undo: vec![Action::DetachTop, Action::Unstage],
             timeout: Duration::from_secs(30),
@@ -135,6 +139,20 @@ impl Lab {
                 assert!(end.is_err(), "{end:#?}");
             }
         });
+    }
+
+    /// Begins a plan, and tells it to stop when the condition holds.
+    pub(crate) fn stop_when(&self, plan: Plan, condition: impl Fn() -> bool) -> PlanReport {
+        let (stop, control) = Control::new(tokio::sync::mpsc::unbounded_channel().0);
+        self.runtime.block_on(async {
+            let mut plan = std::pin::pin!(self.executor.execute_under(plan, control));
+            while !condition() {
+                let end = tokio::time::timeout(Duration::from_millis(20), &mut plan).await;
+                assert!(end.is_err(), "{end:#?}");
+            }
+            stop.stop();
+            plan.await
+        })
     }
 
     /// Three plans at once, as the agent runs them.
@@ -191,9 +209,14 @@ impl Lab {
 
 /// Whether this kernel can mount beneath (6.5 and later).
 pub(crate) fn has_beneath() -> bool {
+    is_linux((6, 5))
+}
+
+/// Whether this is a kernel of that version or a later one.
+pub(crate) fn is_linux(version: (u32, u32)) -> bool {
     let release = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(6), Some(5))
+    (numbers.next(), numbers.next()) >= (Some(version.0), Some(version.1))
 }
 
 /// None with beneath, a short one before.
@@ -213,6 +236,13 @@ pub(crate) fn text(path: &Path) -> &str {
 
 pub(crate) fn table() -> MountTable {
     Proc::open().unwrap().table().unwrap()
+}
+
+/// The same with the ids that are never used again, where the kernel tells them.
+pub(crate) fn table_by_id() -> MountTable {
+    let mut calls = MountCalls::own();
+    let Ok(ids) = calls.list() else { return table() };
+    MountTable::new(ids.into_iter().filter_map(|id| calls.mount(id).unwrap()).collect())
 }
 
 /// Runs a program that must succeed, and gives what it said.
@@ -251,9 +281,14 @@ pub(crate) fn swap_after(stage: Action, readonly: bool, sentinel: Option<Sentine
             fstype: None,
         },
         Action::Swap { readonly },
-        Action::Verify { sentinel },
+        verify(sentinel),
         Action::Unstage,
     ]
+}
+
+/// A last look that knows no more of the volume than its sentinel.
+pub(crate) fn verify(sentinel: Option<Sentinel>) -> Action {
+    Action::Verify { sentinel, identity: Identity::default(), source: None, fstype: None }
 }
 
 pub(crate) fn stage_by_mount(source: &str, fstype: &str, options: &[&str]) -> Action {

@@ -13,7 +13,7 @@ use super::Test;
 use super::block::Device;
 use super::lab::{
     Lab, Process, add_to_fstab, add_unit, bytes, run, run_in_place, stage_by_command, stage_by_mount,
-    start_bindfs, swap_after, text, unmount, wait_for,
+    start_bindfs, swap_after, text, unmount, verify, wait_for,
 };
 use super::patience::patiently;
 
@@ -66,7 +66,7 @@ fn a_device_of_fstab_is_found() {
             if name == "fstab-uuid" { format!("UUID={}", device.uuid) } else { format!("LABEL={label}") };
         add_to_fstab(&format!("{named} {} ext4 defaults,nosuid 0 2", text(&lab.mountpoint)));
         run(&["mount", &device.path, text(&lab.mountpoint)]);
-        device.break_file_system();
+        device.break_file_system(&lab.mountpoint);
         let mut actions = vec![Action::UnmountOld];
         actions.extend(swap_after(by_fstab(), false, None));
         actions[2] = Action::CheckStaged {
@@ -110,7 +110,7 @@ fn tmpfs_unit(lab: &Lab, name: &str, properties: &str) {
 }
 
 fn restart(unit: &str, daemon: Option<u32>) -> Vec<Action> {
-    vec![Action::RestartUnit { unit: unit.to_owned(), daemon }, Action::Verify { sentinel: None }]
+    vec![Action::RestartUnit { unit: unit.to_owned(), daemon }, verify(None)]
 }
 
 fn a_unit_is_restarted_in_place() {

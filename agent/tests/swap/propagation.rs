@@ -1,16 +1,22 @@
 //! Swaps where mounts travel between namespaces.
 
+use std::path::Path;
 use std::time::Duration;
 
+use agent_core::remediation::consumers::Holding;
 use agent_core::remediation::{Action, Outcome};
+use agent_core::volume::Reach;
 
 use super::Test;
-use super::lab::{Lab, Namespace, assert_gap, run, stage_tmpfs, swap_after, text};
+use super::lab::{
+    Alone, Lab, Namespace, assert_gap, bytes, is_linux, run, stage_tmpfs, swap_after, table, text,
+};
 use super::patience::patiently;
 
 pub(crate) const TESTS: &[Test] = &[
     ("under_a_shared_parent_every_namespace_stays_one_deep", under_a_shared_parent),
     ("a_shared_mount_under_a_private_parent_stays_shared", a_shared_mount_stays_shared),
+    ("consumers_pass_events_on_as_before", consumers_pass_events_on_as_before),
     ("where_beneath_is_refused_the_gap_is_measured", where_beneath_is_refused),
     ("plans_act_in_the_namespace_they_are_given", plans_act_in_the_namespace_they_are_given),
 ];
@@ -53,6 +59,64 @@ fn a_shared_mount_stays_shared() {
     assert!(lab.top().unwrap().propagation.shared.is_some(), "{:?}", lab.top());
 }
 
+fn consumers_pass_events_on_as_before() {
+    // Before, a detached tree has no propagation that could be set.
+    if !is_linux((5, 12)) {
+        return;
+    }
+    let _alone = Alone::begin();
+    let lab = Lab::new("kin");
+    lab.mount_tmpfs("first");
+    run(&["mount", "--make-shared", text(&lab.mountpoint)]);
+    let slave = Namespace::new("slave");
+    let parent = lab.directory("parent");
+    run(&["mount", "--bind", text(&parent), text(&parent)]);
+    run(&["mount", "--make-shared", text(&parent)]);
+    let places = ["peer", "private", "group", "parent/private", "stranger"].map(|name| lab.directory(name));
+    let other = lab.directory("other");
+    run(&["mount", "--bind", text(&lab.mountpoint), text(&other)]);
+    run(&["mount", "--make-private", text(&other)]);
+    run(&["mount", "--make-shared", text(&other)]);
+    for (place, from) in places.iter().zip([&lab.mountpoint; 4].into_iter().chain([&other])) {
+        run(&["mount", "--bind", text(from), text(place)]);
+    }
+    for place in [&places[1], &places[2], &places[3]] {
+        run(&["mount", "--make-private", text(place)]);
+    }
+    run(&["mount", "--make-shared", text(&places[2])]);
+    run(&["mount", "--make-slave", text(&places[4])]);
+    let follow = Action::SwapConsumers {
+        holding: Some(Holding::of(&lab.top().unwrap())),
+        ids: None,
+        reach: Reach::Unowned,
+    };
+    let mut actions = swap_after(stage_tmpfs("second"), false, None);
+    actions.insert(4, follow);
+    let report = lab.execute(lab.plan(actions));
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    let own = lab.top().unwrap();
+    let group = own.propagation.shared;
+    assert!(group.is_some());
+    let now = places.clone().map(|place| table().top_at(&bytes(&place)).cloned().unwrap());
+    assert!(now.iter().all(|mount| mount.superblock == own.superblock), "{now:#?} {report:#?}");
+    let now = now.map(|mount| (mount.propagation.shared, mount.propagation.master));
+    assert_eq!(now[0], (group, None), "a peer of the volume");
+    assert_eq!((now[1], now[3]), ((None, None), (None, None)), "private, also under a shared parent");
+    assert!(now[2].0.is_some() && now[2].0 != group && now[2].1.is_none(), "a group of its own: {now:?}");
+    assert_eq!(now[4], (None, None), "what it was a slave of is another file system's");
+    let told = format!("{}: it receives no more", places[4].display());
+    assert!(report.steps.iter().any(|step| step.contains(&told)), "{report:#?}");
+    let there = slave.stack_at(&lab.mountpoint);
+    assert_eq!(there.len(), 1, "{report:#?}");
+    assert_eq!((there[0].propagation.shared, there[0].propagation.master), (None, group), "{report:#?}");
+    // What is mounted inside the volume appears where it did.
+    let inside = lab.directory("volume/inside");
+    run(&["mount", "-t", "tmpfs", "inside", text(&inside)]);
+    let is_at = |place: &Path| table().top_at(&bytes(&place.join("inside"))).is_some();
+    assert_eq!(places.clone().map(|place| is_at(&place)), [true, false, false, false, false]);
+    assert_eq!(slave.stack_at(&inside).len(), 1);
+}
+
 fn where_beneath_is_refused() {
     let lab = Lab::new("refused");
     // The mount point is a bind of its own parent: a peer of it, into which the new mount would be copied.
@@ -74,7 +138,10 @@ fn plans_act_in_the_namespace_they_are_given() {
     let first = here.mount_tmpfs("first").to_string();
     let namespace = Namespace::new("private");
     let there = Lab::with_exe("elsewhere", std::env::current_exe().unwrap(), Some(namespace.path()));
-    let report = there.execute(there.plan(swap_after(stage_tmpfs("second"), false, None)));
+    let mut plan = there.plan(swap_after(stage_tmpfs("second"), false, None));
+    // The plan was made by the table of this namespace: the mount's copy in the other one has an id of its own.
+    plan.marks.as_mut().unwrap().unique.clear();
+    let report = there.execute(plan);
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     let shown = namespace.superblocks_at(&here.mountpoint);
     assert!(shown.len() == 1 && shown[0] != first, "{shown:?}");

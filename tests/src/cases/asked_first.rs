@@ -1,18 +1,21 @@
 //! The operator's hook is asked before a repair, and what it says is done.
 
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, Volume};
+use integration_tests::harness::agent::{Agent, SOON, Volume, toml_string};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
-use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
+use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
 use integration_tests::harness::mnt_ns::only_mount_at;
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::scrape::Scrape;
+use integration_tests::harness::wait::{wait_for, wait_for_some};
 use integration_tests::harness::words;
 use serde_json::Value;
 
@@ -30,6 +33,12 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: TIMEOUT,
         run: escalates,
+    },
+    Case {
+        name: "a_hook_whose_path_hangs_holds_up_nobody_and_counts_as_a_wait",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: TIMEOUT,
+        run: path_hangs,
     },
 ];
 
@@ -78,7 +87,7 @@ fn waits_then_agrees(bench: &mut Bench) -> Result<()> {
     let text = describe(&agent)?;
     ensure!(text.contains("wait: maintenance") && text.contains("held back"), "{text}");
 
-    let question: Value = serde_json::from_slice(&std::fs::read(&evidence)?).context("no evidence")?;
+    let question: Value = serde_json::from_slice(&fs::read(&evidence)?).context("no evidence")?;
     let at = |path: &str| question.pointer(path).cloned().unwrap_or_default();
     ensure!(at("/apiVersion") == "mountie/v1" && at("/kind") == "RepairQuestion", "{question}");
     ensure!(at("/volume/id") == "v" && at("/volume/reason") == "disconnected", "{question}");
@@ -86,7 +95,7 @@ fn waits_then_agrees(bench: &mut Bench) -> Result<()> {
     ensure!(at("/plan/steps").as_array().is_some_and(|steps| steps.len() >= 4), "{question}");
     ensure!(at("/put_off_at_most") == 10, "{question}");
 
-    std::fs::remove_file(&maintenance)?;
+    fs::remove_file(&maintenance)?;
     agent.wait_scrape("it is repaired", |scrape| Ok(words::repairs(scrape, "v", "changed") == 1.0))?;
     agent.wait_state("v", "healthy")?;
     let told = events(&agent)?;
@@ -143,6 +152,45 @@ fn escalates(bench: &mut Bench) -> Result<()> {
     // A person mounts it.
     integration_tests::harness::mnt_ns::detach(injector.mountpoint())?;
     injector.mount(&[])?;
+    agent.wait_state("v", "healthy")?;
+    agent.must_run()
+}
+
+/// Whoever starts this hook waits in the kernel, where no signal reaches it: its file lies on a mount that does not
+/// answer.
+fn path_hangs(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    let place = Injector::start(bench, "hooks", "here")?;
+    let hook = place.mountpoint().join("ask");
+    fs::write(&hook, "#!/bin/sh\ncat > /dev/null\necho '{\"answer\": \"remount\"}'\n")?;
+    fs::set_permissions(&hook, Permissions::from_mode(0o755))?;
+    let words = format!("{{ exec = [{}], timeout = \"2s\" }}", toml_string(&hook.display().to_string()));
+    let mut agent = Agent::start(bench, &asked(&injector, &words)?)?;
+    agent.wait_state("v", "healthy")?;
+    let before = only_mount_at(injector.mountpoint())?;
+    place.set(&Mode::hang_all())?;
+    injector.kill()?;
+    wait_for("somebody waits for the path", SOON, || place.held().is_ok_and(|held| !held.is_empty()))?;
+    let count =
+        |agent: &Agent| agent.scrape().map(|scrape| scrape.sum("mountie_probe_total", &[("volume", "v")]));
+    let looks = count(&agent)?;
+    wait_for_some("it counts as a wait, twice", SOON, || {
+        // Whoever asks meanwhile is answered.
+        for page in ["/healthz", "/readyz", "/metrics", "/api/v1/volumes/v"] {
+            ensure!(agent.get(page)?.status == 200, "{page}");
+        }
+        Ok(describe(&agent)?.contains("put off 2 times").then_some(()))
+    })?;
+    ensure!(!place.held()?.is_empty(), "nobody hangs, nothing is proved");
+    ensure!(count(&agent)? > looks, "nothing was looked at meanwhile");
+    let scrape = agent.scrape()?;
+    ensure!(held_by_hook(&scrape) >= 1.0 && scrape.sum("mountie_remediation_total", &[]) == 0.0);
+    ensure!(events(&agent)?.contains("the hook did not answer in time"), "{}", events(&agent)?);
+    ensure!(only_mount_at(injector.mountpoint())? == before, "the mount was touched");
+    agent.must_run()?;
+
+    place.set(&Mode::Ok)?;
+    agent.wait_scrape("it is repaired", |scrape| Ok(words::repairs(scrape, "v", "changed") == 1.0))?;
     agent.wait_state("v", "healthy")?;
     agent.must_run()
 }

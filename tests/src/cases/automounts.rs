@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, has_reason, is_in_state};
+use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, is_in_state, toml_string};
 use integration_tests::harness::autofs::Trap;
-use integration_tests::harness::bench::Bench;
+use integration_tests::harness::bench::{Bench, mount_tmpfs};
 use integration_tests::harness::case::Case;
-use integration_tests::harness::fuse_fs::Injector;
-use integration_tests::harness::mnt_ns::{mounts_at, unmount};
+use integration_tests::harness::fuse_fs::{Injector, Mode};
+use integration_tests::harness::mnt_ns::{mounts_at, move_mount, unmount, unmount_when_free};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::Background;
 use integration_tests::harness::wait::{now, wait_for_some};
+use integration_tests::harness::words;
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
 use crate::io::expiry;
@@ -33,6 +35,18 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse, Need::FileSystem("autofs")],
         timeout: TIMEOUT,
         run: indirect,
+    },
+    Case {
+        name: "what_is_mounted_on_a_trap_is_watched_and_its_expiry_is_no_fault",
+        needs: &[Need::Root, Need::FileSystem("autofs")],
+        timeout: TIMEOUT,
+        run: named_and_found,
+    },
+    Case {
+        name: "an_automounted_volume_that_fails_is_degraded",
+        needs: &[Need::Root, Need::Fuse, Need::FileSystem("autofs")],
+        timeout: TIMEOUT,
+        run: fault,
     },
 ];
 
@@ -75,7 +89,7 @@ impl<'a> Daemon<'a> {
             Ok(asking.is_finished().then_some(()))
         })?;
         match asking.join() {
-            Ok(Ok(()) | Err(nix::errno::Errno::EAGAIN)) => Ok(has_expired),
+            Ok(Ok(()) | Err(Errno::EAGAIN)) => Ok(has_expired),
             other => anyhow::bail!("the expiry failed: {other:?}"),
         }
     }
@@ -92,7 +106,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-fn quick(name: &str, place: &Path) -> String {
+fn watched(name: &str, place: &Path) -> String {
     Volume::at(name, place).set("interval", "100ms").set("deadline", "2s").to_toml()
 }
 
@@ -108,20 +122,20 @@ fn expires(bench: &mut Bench) -> Result<()> {
     drop(walker);
 
     let injector = Injector::start(bench, "volume", "here")?;
-    let volumes = [quick("v", &place), quick("clock", injector.mountpoint())];
+    let volumes = [watched("v", &place), watched("clock", injector.mountpoint())];
     let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &volumes.concat())?)?;
     agent.wait_state("v", "healthy")?;
     agent.wait_probes("clock", 20.0)?;
     // Twice its time-out, a little jitter, and the time-out itself.
     ensure!(daemon.expires_within(EXPIRES_AFTER * 10)?, "the probes keep the automount");
-    agent.wait_scrape("it is idle", |scrape| has_reason(scrape, "v", "idle"))?;
+    agent.wait_scrape("it is idle", |scrape| words::idle(scrape, "v"))?;
     let scrape = agent.wait_probes("clock", 50.0)?;
     ensure!(!daemon.trap.was_triggered(), "the agent stepped on the trap");
     ensure!(mounts_at(&place)?.len() == 1, "something was mounted");
     ensure!(!is_in_state(&scrape, "v", "degraded")?, "an automount that expired is degraded");
 
     daemon.mount()?;
-    agent.wait_scrape("it is not idle any more", |scrape| Ok(!has_reason(scrape, "v", "idle")?))?;
+    agent.wait_scrape("it is not idle any more", |scrape| Ok(!words::idle(scrape, "v")?))?;
     agent.wait_state("v", "healthy")?;
     Ok(())
 }
@@ -130,9 +144,9 @@ fn indirect(bench: &mut Bench) -> Result<()> {
     let place = bench.make_directory("net")?;
     let mut trap = Trap::set_indirect(&place)?;
     let injector = Injector::start(bench, "volume", "here")?;
-    let volumes = [quick("v", &place.join("filer/a")), quick("clock", injector.mountpoint())];
+    let volumes = [watched("v", &place.join("filer/a")), watched("clock", injector.mountpoint())];
     let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &volumes.concat())?)?;
-    agent.wait_scrape("it is idle", |scrape| has_reason(scrape, "v", "idle"))?;
+    agent.wait_scrape("it is idle", |scrape| words::idle(scrape, "v"))?;
     let scrape = agent.wait_probes("clock", 50.0)?;
     ensure!(!trap.was_triggered(), "the agent stepped on the trap");
     ensure!(!is_in_state(&scrape, "v", "degraded")?, "a key that is not mounted is degraded");
@@ -142,8 +156,66 @@ fn indirect(bench: &mut Bench) -> Result<()> {
     mount(Some("auto"), &key, Some("tmpfs"), MsFlags::empty(), None::<&str>).context("cannot mount")?;
     agent.wait_state("v", "healthy")?;
     unmount(&key)?;
-    agent.wait_scrape("it is idle again", |scrape| has_reason(scrape, "v", "idle"))?;
+    agent.wait_scrape("it is idle again", |scrape| words::idle(scrape, "v"))?;
     agent.wait_probes("clock", 20.0)?;
     ensure!(!trap.was_triggered(), "the agent stepped on the trap");
     Ok(())
+}
+
+/// One volume is named, one is found, and a third gives the rhythm.
+fn named_and_found(bench: &mut Bench) -> Result<()> {
+    let (named, found) = (bench.make_directory("named")?, bench.make_directory("found")?);
+    let clock = bench.make_directory("clock")?;
+    mount_tmpfs(&clock, "size=64k")?;
+    let mut traps = [Trap::set(&named)?, Trap::set(&found)?];
+    let pattern = toml_string(&found.display().to_string());
+    let discovery = format!(
+        "[defaults]\ninterval = \"100ms\"\n[discovery]\nenabled = true\ninclude = [{{ mountpoint = {pattern} }}]\n"
+    );
+    let body = [discovery, watched("named", &named), watched("clock", &clock)].concat();
+    let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &body)?)?;
+    let name = found.display().to_string();
+    for round in 0..3 {
+        agent.wait_scrape("it is idle", |scrape| words::idle(scrape, "named"))?;
+        for place in [&named, &found] {
+            mount_tmpfs(place, "size=64k")?;
+        }
+        agent.wait_state("named", "healthy")?;
+        agent.wait_state(&name, "healthy")?;
+        agent.wait_probes("named", 3.0)?;
+        // It has not been used for a while, and the automounter takes it away.
+        for place in [&named, &found] {
+            unmount_when_free(place)?;
+        }
+        agent.wait_scrape("it is idle again", |scrape| words::idle(scrape, "named"))?;
+        let scrape = agent.wait_probes("clock", 10.0)?;
+        ensure!(
+            !words::volumes(&scrape).contains(&name) || !words::is_sick(&scrape, &name)?,
+            "round {round}"
+        );
+        for trap in &mut traps {
+            ensure!(!trap.was_triggered(), "round {round}: the agent stepped on a trap");
+        }
+    }
+    words::was_never_sick(&agent, "named")?;
+    words::was_never_sick(&agent, &name)?;
+    ensure!(mounts_at(&named)?.len() == 1, "the trap is gone");
+    Ok(())
+}
+
+fn fault(bench: &mut Bench) -> Result<()> {
+    let place = bench.make_directory("volume")?;
+    let mut trap = Trap::set(&place)?;
+    let injector = Injector::start(bench, "aside", "here")?;
+    move_mount(injector.mountpoint(), &place)?;
+    let agent = Agent::start_with(bench, &Setup::in_own_group(bench, &watched("v", &place))?)?;
+    agent.wait_state("v", "healthy")?;
+    injector.set(&Mode::fail_all(Errno::ESTALE))?;
+    agent.wait_degraded("v", "stale")?;
+    // Expired while it was sick: nothing is there that could be.
+    unmount_when_free(&place)?;
+    let scrape = agent.wait_scrape("it is idle", |scrape| words::idle(scrape, "v"))?;
+    ensure!(!is_in_state(&scrape, "v", "degraded")?);
+    ensure!(!trap.was_triggered(), "the agent stepped on the trap");
+    words::untouched(&scrape)
 }

@@ -1,4 +1,5 @@
-//! Whatever has become of the agent's own files: it starts, watches and repairs, and says what is wrong.
+//! Whatever has become of the agent's own files: it starts, watches and repairs, and says what is wrong. Only where it
+//! cannot tell what was paused, it waits for a word before it repairs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -33,7 +34,13 @@ pub(crate) const CASES: &[Case] = &[
         run: read_only,
     },
     Case {
-        name: "an_agent_whose_state_hangs_watches_repairs_and_answers_all_the_same",
+        name: "an_agent_that_cannot_read_what_was_paused_repairs_nothing_until_somebody_says_so",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: TIMEOUT,
+        run: unread_pauses,
+    },
+    Case {
+        name: "an_agent_whose_state_hangs_watches_answers_and_repairs_when_told_to",
         needs: &[Need::Root, Need::Fuse],
         timeout: TIMEOUT,
         run: hangs,
@@ -174,6 +181,10 @@ fn hangs(bench: &mut Bench) -> Result<()> {
     let scrape = agent.wait_state("v", "healthy")?;
     ensure!(failures(&scrape)? > 0.0, "it is not told");
     old.kill()?;
+    // What was paused lies on that disk as well.
+    agent.wait_degraded("v", "disconnected")?;
+    wait_for_paused(&agent)?;
+    resume_all(&agent)?;
     let scrape = agent.wait_scrape("it is repaired without a journal", |scrape| {
         Ok(words::repairs(scrape, "v", "changed") == 1.0)
     })?;
@@ -183,6 +194,57 @@ fn hangs(bench: &mut Bench) -> Result<()> {
     disk.set(&Mode::Ok)?;
     agent.must_run()?;
     agent.terminate(SOON).map(drop)
+}
+
+/// That nothing is repaired, and that people are told.
+fn wait_for_paused(agent: &Agent) -> Result<()> {
+    let scrape = agent.wait_scrape("a repair is held back", |scrape| {
+        Ok(scrape.sum("mountie_remediation_suppressed_total", &[("cause", "paused")]) == 1.0)
+    })?;
+    ensure!(scrape.sum("mountie_remediation_total", &[]) == 0.0, "it was repaired");
+    for (command, told) in [("status", "paused: all volumes"), ("doctor", "no volume is repaired: paused by")]
+    {
+        let said = String::from_utf8_lossy(&agent.command(&[command])?.stdout).into_owned();
+        ensure!(said.contains(told) && said.contains("could not be read"), "{command}: {said}");
+    }
+    let log = agent.log()?;
+    ensure!(log.contains("repairs of every volume are paused until `mountie resume --all`"), "{log}");
+    Ok(())
+}
+
+fn resume_all(agent: &Agent) -> Result<()> {
+    let resumed = agent.command(&["resume", "--all"])?;
+    ensure!(resumed.status.code() == Some(0), "{resumed:?}");
+    Ok(())
+}
+
+fn unread_pauses(bench: &mut Bench) -> Result<()> {
+    let old = Injector::start(bench, "volume", "here")?;
+    let new = Injector::prepare(bench, "successor", "here")?;
+    let body = format!("[kernel]\nfamily = \"off\"\n{}", acting(&old, &new)?.to_toml());
+    let setup = Setup::new(bench, &body)?;
+    fs::create_dir(&setup.state_dir)?;
+    fs::set_permissions(&setup.state_dir, Permissions::from_mode(0o700))?;
+    put(&setup.state_dir.join("pauses.json"), b"{ \"apiVersion\": \"moun")?;
+    let agent = Agent::start_with(bench, &setup)?;
+    let scrape = agent.wait_state("v", "healthy")?;
+    ensure!(failures(&scrape)? == 1.0, "it is not told");
+    let before = only_mount_at(old.mountpoint())?;
+    old.kill()?;
+    agent.wait_degraded("v", "disconnected")?;
+    wait_for_paused(&agent)?;
+    agent.kill()?;
+    // The file is set aside by now, and the next agent holds back all the same.
+    let setup = Setup { name: "again".to_owned(), ..setup };
+    let mut agent = Agent::start_with(bench, &setup)?;
+    agent.wait_degraded("v", "disconnected")?;
+    agent.wait_probes("v", 5.0)?;
+    ensure!(only_mount_at(old.mountpoint())? == before, "the mount was touched");
+    ensure!(failures(&agent.scrape()?)? == 0.0, "told again");
+    resume_all(&agent)?;
+    agent.wait_scrape("it is repaired", |scrape| Ok(words::repairs(scrape, "v", "changed") == 1.0))?;
+    agent.wait_state("v", "healthy")?;
+    agent.must_run()
 }
 
 fn on_the_failing_disk(bench: &mut Bench) -> Result<()> {

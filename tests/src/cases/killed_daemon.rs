@@ -8,7 +8,7 @@ use integration_tests::harness::agent::{Agent, SOON, STAGE, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::case::Case;
-use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
+use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
 use integration_tests::harness::matrix;
 use integration_tests::harness::mnt_ns::{mounts_below, only_mount_at};
 use integration_tests::harness::needs::Need;
@@ -23,12 +23,6 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse, Need::Tool("bindfs")],
         timeout: Duration::from_secs(150),
         run: killed_bindfs,
-    },
-    Case {
-        name: "a_hung_fuse_volume_is_replaced_by_a_new_daemon",
-        needs: &[Need::Root, Need::Fuse],
-        timeout: Duration::from_secs(150),
-        run: hung_daemon,
     },
     Case {
         name: "a_killed_daemon_is_found_though_nobody_reads",
@@ -77,29 +71,6 @@ fn killed_bindfs(bench: &mut Bench) -> Result<()> {
         nothing_staged()?;
     }
     agent.must_run()
-}
-
-fn hung_daemon(bench: &mut Bench) -> Result<()> {
-    let old = Injector::start(bench, "volume", SENTINEL)?;
-    let new = Injector::prepare(bench, "successor", SENTINEL)?;
-    let mut command = new.command()?;
-    command.push("{target}".to_owned());
-    let volume = Volume::at("v", old.mountpoint())
-        .sentinel(SENTINEL)
-        .set("source", "injector")
-        .set("fstype", FSTYPE)
-        .set("interval", "1s")
-        .set("deadline", "2s")
-        .repaired_by(&command);
-    let agent = Agent::start(bench, &volume.to_toml())?;
-    agent.wait_state("v", "healthy")?;
-    let before = only_mount_at(old.mountpoint())?;
-    old.set(&Mode::hang_all())?;
-    wait_repaired(&agent, "command", 1.0)?;
-    let after = only_mount_at(old.mountpoint())?;
-    ensure!(before.device != after.device, "the same superblock: {after:?}");
-    ensure!(new.answers()?.total() > 0, "the new daemon was never asked");
-    nothing_staged()
 }
 
 fn nobody_reads(bench: &mut Bench) -> Result<()> {

@@ -3,18 +3,17 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::harness::agent::{Agent, SOON, STAGE, Setup, Volume, run_binary};
-use integration_tests::harness::bench::{Bench, in_memory};
+use integration_tests::harness::bench::{Bench, in_memory, write_program};
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
-use integration_tests::harness::mnt_ns::{bind, mounts_below, only_mount_at};
+use integration_tests::harness::mnt_ns::{MountLine, bind, mounts_below, only_mount_at};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::{self, Background};
 use integration_tests::harness::wait::{is_there, wait_for, wait_for_some};
@@ -30,10 +29,22 @@ pub(crate) const CASES: &[Case] = &[
         run: by_fstab,
     },
     Case {
+        name: "a_hung_fuse_volume_is_replaced_by_a_new_daemon",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: TIMEOUT,
+        run: nobody_waits,
+    },
+    Case {
         name: "programs_that_hang_in_a_fuse_volume_get_an_error_when_it_is_repaired",
         needs: &[Need::Root, Need::Fuse],
         timeout: TIMEOUT,
         run: callers_are_freed,
+    },
+    Case {
+        name: "a_volume_whose_daemon_is_frozen_is_repaired_although_a_signal_ends_every_wait_there",
+        needs: &[Need::Root, Need::Fuse, Need::Tool("bindfs")],
+        timeout: TIMEOUT,
+        run: by_mount_while_frozen,
     },
     Case {
         name: "a_daemon_of_a_unit_comes_back_by_its_unit",
@@ -67,8 +78,7 @@ fn by_fstab(bench: &mut Bench) -> Result<()> {
         .sentinel(SENTINEL)
         .set("interval", "1s")
         .set("deadline", "2s")
-        .set("mode", "act")
-        .line("[volume.repair]\nmethod = \"fstab\"");
+        .repaired(&[("method", "fstab")]);
     let setup = Setup::new(bench, &volume.to_toml())?;
     let agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("v", "healthy")?;
@@ -104,38 +114,96 @@ fn by_fstab(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The daemon has taken their requests and never answers: no signal reaches whoever waits for that.
-fn callers_are_freed(bench: &mut Bench) -> Result<()> {
-    let old = Injector::start(bench, "volume", SENTINEL)?;
-    let new = Injector::prepare(bench, "successor", SENTINEL)?;
-    let mut command = new.command()?;
-    command.push("{target}".to_owned());
-    let volume = Volume::at("v", old.mountpoint())
-        .sentinel(SENTINEL)
-        .set("source", "injector")
-        .set("fstype", FSTYPE)
-        .set("interval", "1s")
-        .set("deadline", "2s")
-        .repaired_by(&command);
-    let agent = Agent::start(bench, &volume.to_toml())?;
-    agent.wait_state("v", "healthy")?;
-    let before = only_mount_at(old.mountpoint())?;
-    old.set(&Mode::hang_all())?;
-    let child = Command::new("cat").arg(old.data(0)).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-    let mut caller = Background(child);
-    wait_for("the daemon holds a request", SOON, || old.held().is_ok_and(|held| !held.is_empty()))?;
-    agent.wait_scrape("repaired", |scrape| {
+/// A volume whose daemon takes requests and answers none.
+struct Hung {
+    old: Injector,
+    new: Injector,
+    agent: Agent,
+    before: MountLine,
+}
+
+impl Hung {
+    fn start(bench: &Bench) -> Result<Self> {
+        let old = Injector::start(bench, "volume", SENTINEL)?;
+        let new = Injector::prepare(bench, "successor", SENTINEL)?;
+        let mut command = new.command()?;
+        command.push("{target}".to_owned());
+        let volume = Volume::at("v", old.mountpoint())
+            .sentinel(SENTINEL)
+            .set("source", "injector")
+            .set("fstype", FSTYPE)
+            .set("interval", "1s")
+            .set("deadline", "2s")
+            .repaired_by(&command);
+        let agent = Agent::start(bench, &volume.to_toml())?;
+        agent.wait_state("v", "healthy")?;
+        let before = only_mount_at(old.mountpoint())?;
+        old.set(&Mode::hang_all())?;
+        Ok(Self { old, new, agent, before })
+    }
+
+    fn wait_repaired(&self) -> Result<()> {
         let labels = [("volume", "v"), ("method", "command"), ("outcome", "changed")];
-        Ok(scrape.sum("mountie_remediation_total", &labels) >= 1.0)
-    })?;
+        self.agent
+            .wait_scrape("repaired", |scrape| Ok(scrape.sum("mountie_remediation_total", &labels) >= 1.0))?;
+        self.agent.wait_state("v", "healthy")?;
+        let after = only_mount_at(self.old.mountpoint())?;
+        ensure!(self.before.device != after.device, "the same superblock: {after:?}");
+        ensure!(self.new.answers()?.total() > 0, "the new daemon was never asked");
+        ensure!(mounts_below(STAGE.as_ref())?.is_empty(), "something is left at the stage");
+        Ok(())
+    }
+}
+
+fn nobody_waits(bench: &mut Bench) -> Result<()> {
+    Hung::start(bench)?.wait_repaired()
+}
+
+/// The daemon has taken their requests: no signal reaches whoever waits for the answer.
+fn callers_are_freed(bench: &mut Bench) -> Result<()> {
+    let hung = Hung::start(bench)?;
+    let mut cat = Command::new("cat");
+    cat.arg(hung.old.data(0)).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut caller = Background(cat.spawn()?);
+    wait_for("the daemon holds a request", SOON, || hung.old.held().is_ok_and(|held| !held.is_empty()))?;
+    hung.wait_repaired()?;
     let status = caller.ended_within(SOON).context("the caller still hangs")?;
     ensure!(status.code() == Some(1), "{status}");
-    agent.wait_state("v", "healthy")?;
-    let after = only_mount_at(old.mountpoint())?;
-    ensure!(before.device != after.device, "the same superblock: {after:?}");
-    let described = agent.command(&["describe", "v"])?;
+    let described = hung.agent.command(&["describe", "v"])?;
     let text = String::from_utf8_lossy(&described.stdout).into_owned();
     ensure!(text.contains("ended the FUSE connection") && text.contains("a fresh mount answers"), "{text}");
+    Ok(())
+}
+
+/// Requests that no daemon has taken are given up at a signal, as all of NFS and SMB are: the end of a look says
+/// nothing there.
+fn by_mount_while_frozen(bench: &mut Bench) -> Result<()> {
+    let source = bench.make_directory("source")?;
+    bench.write("source/.mountie", SENTINEL.as_bytes())?;
+    let mountpoint = bench.make_directory("volume")?;
+    let served = Bindfs::mount(&source, &mountpoint)?;
+    let volume = Volume::at("v", &mountpoint)
+        .sentinel(SENTINEL)
+        .set("source", &source.display().to_string())
+        .set("fstype", bindfs::FSTYPE)
+        .set("interval", "1s")
+        .set("deadline", "1s")
+        .repaired_by_mount();
+    let agent = Agent::start(bench, &volume.to_toml())?;
+    agent.wait_state("v", "healthy")?;
+    let before = only_mount_at(&mountpoint)?;
+    process::send(served.daemon()?, Signal::SIGSTOP)?;
+    agent.wait_scrape("repaired", |scrape| {
+        let labels = [("volume", "v"), ("method", "mount"), ("outcome", "changed")];
+        Ok(scrape.sum("mountie_remediation_total", &labels) >= 1.0)
+    })?;
+    agent.wait_state("v", "healthy")?;
+    let after = only_mount_at(&mountpoint)?;
+    ensure!(after.device != before.device, "the same superblock: {after:?}");
+    ensure!(fs::read(mountpoint.join(".mountie"))? == SENTINEL.as_bytes());
+    agent.wait_scrape("no worker is left behind", |scrape| {
+        Ok(scrape.value("mountie_probe_abandoned_workers", &[])? == 0.0)
+    })?;
     Ok(())
 }
 
@@ -199,9 +267,7 @@ fn by_unit(bench: &mut Bench) -> Result<()> {
         .replace("DIRECTORY", &bench.directory().display().to_string())
         .replace("MOUNTPOINT", &injector.mountpoint().display().to_string())
         .replace("START", &injector.command()?.join(" "));
-    let program = Path::new("/usr/local/sbin/systemctl");
-    fs::write(program, script)?;
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
+    write_program(Path::new("/usr/local/sbin/systemctl"), &script)?;
     let volume = Volume::at("v", injector.mountpoint())
         .sentinel(SENTINEL)
         .set("source", "injector")

@@ -36,6 +36,7 @@ const PAGES: [&str; 8] = [
     "/api/v1/events",
     "/api/v1/incidents",
     "/api/v1/doctor",
+    "/api/v1/plan/v",
 ];
 
 /// Sources as FUSE and WebDAV helpers write them into the table.
@@ -64,6 +65,11 @@ const REFUSED: &[&str] = &[
     "source = \"https://u:Zx9@dav.example/\"",
     "source = \"//u:Zx9@server/share?password=Zx9\"",
     "[volume.repair]\nmethod = \"command\"\ncommand = [\"/x\", \"--token=Zx9\", \"{target}\"]",
+    "[volume.repair]\nmethod = \"command\"\ncommand = [\"/x\", \"--password\", \"Zx9\", \"{target}\"]",
+    "[volume.repair]\nhook = { exec = [\"/ask\", \"--token=Zx9\"] }",
+    "[volume.repair]\nhook = { exec = [\"/ask\", \"--token\", \"Zx9\"] }",
+    "[volume.repair]\nhook = { url = \"http://127.0.0.1:9/ask?token=Zx9\" }",
+    "[volume.repair]\nhook = { url = \"http://u:Zx9@127.0.0.1:9/ask\" }",
     "[volume.repair]\nenvironment_file = \"/etc/password=Zx9\"",
     "[volume.repair]\nunit = \"password=Zx9\"",
 ];
@@ -140,7 +146,8 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
     ensure!(fs::read_to_string(&seen)?.trim() == SECRET, "the helper was not given its variables");
     let names = words::volumes(&agent.scrape()?);
     ensure!(names.len() == SOURCES.len() + 2, "{names:?}");
-    let mut said = all_that_is_said(&agent, &names)?;
+    let mut said = by_hand(&agent, bench)?;
+    said.extend(all_that_is_said(&agent, &names)?);
     agent.terminate(SOON)?;
     said.push(("the log".to_owned(), agent.log()?));
     let state = files_below(&bench.path("state"))?;
@@ -158,13 +165,27 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// What people write by hand is kept and shown, too.
+fn by_hand(agent: &Agent, bench: &Bench) -> Result<Vec<(String, String)>> {
+    let paused = agent.command(&["pause", "v", "--reason", "password=Zx9 was wrong"])?;
+    ensure!(paused.status.success(), "{}", String::from_utf8_lossy(&paused.stderr));
+    let state_dir = bench.path("state").display().to_string();
+    let mut said = Vec::new();
+    for question in ["show", "export"] {
+        let told = run_binary(&["state", question, "--state-dir", &state_dir])?;
+        ensure!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        said.push((format!("state {question}"), String::from_utf8_lossy(&told.stdout).into_owned()));
+    }
+    Ok(said)
+}
+
 /// What the agent answers to everything that can be asked, with the name of the question.
 fn all_that_is_said(agent: &Agent, names: &[String]) -> Result<Vec<(String, String)>> {
     let mut said = Vec::new();
     for page in PAGES {
         said.push((page.to_owned(), agent.get(page)?.body));
     }
-    let mut questions = Vec::new();
+    let mut questions = vec![vec!["remount", "--dry-run", "v"]];
     for name in names {
         questions.push(vec!["describe", name]);
         questions.extend(["json", "yaml"].map(|output| vec!["describe", "-o", output, name]));

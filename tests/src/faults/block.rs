@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use integration_tests::harness::loop_dev::{Kind, LoopDevice};
 use integration_tests::harness::needs::Need;
+use integration_tests::harness::process;
 use nix::sys::stat::{major, minor};
 
 use super::dm::{Answer, Mapped};
-use super::fault::{Fault, Place, World, names};
+use super::fault::{Fault, Place, Repair, World, names, repaired};
 use super::tools::{detach_all, mount, switch, text};
 use super::user::User;
 use super::watch::Watch;
@@ -20,6 +21,10 @@ const FLAKEY: &[Need] = &[Need::Module("dm-flakey"), Need::Tool("dmsetup"), Need
 const EXT4_SHUTDOWN: &[Need] = &[Need::Module("dm-mod"), Need::Tool("dmsetup"), Need::Tool("xfs_io")];
 const XFS: &[Need] =
     &[Need::Module("dm-mod"), Need::Module("xfs"), Need::Tool("mkfs.xfs"), Need::Tool("xfs_io")];
+const XFS_FLAKEY: &[Need] =
+    &[Need::Module("dm-flakey"), Need::Module("xfs"), Need::Tool("dmsetup"), Need::Tool("mkfs.xfs")];
+const EXT4_TUNED: &[Need] =
+    &[Need::Module("dm-mod"), Need::Tool("dmsetup"), Need::Tool("mkfs.ext4"), Need::Tool("tune2fs")];
 const BTRFS: &[Need] = &[Need::Module("dm-mod"), Need::Module("btrfs"), Need::Tool("mkfs.btrfs")];
 
 /// Which word fits depends on how far the file system came: an error, the end of its log, read-only.
@@ -33,6 +38,10 @@ struct Block {
 }
 
 impl Block {
+    fn prepare(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), device: None }
+    }
+
     fn device(&self) -> Result<&Mapped> {
         self.device.as_ref().context("no device")
     }
@@ -104,6 +113,20 @@ const INTERNAL_ERROR: Fault<Block> = Fault {
     ..ON_ERRORS
 };
 
+/// The same where that is the default of the superblock: the table has no word for it.
+const INTERNAL_ERROR_BY_DEFAULT: Fault<Block> = Fault {
+    row: "ext4 errors=remount-ro in the superblock, error inside",
+    needs: EXT4_TUNED,
+    set_up: |world, place| {
+        let device = world.device.insert(Mapped::make(&world.directory, &place.name, Kind::Ext4)?);
+        let node = device.device();
+        process::run("tune2fs", &["-e".as_ref(), "remount-ro".as_ref(), node.as_os_str()])?;
+        mount(device.fstype(), text(&node)?, &place.mountpoint, "")
+    },
+    reasons: &["readonly"],
+    ..INTERNAL_ERROR
+};
+
 /// The same faults under XFS.
 const XFS_ON_ERRORS: Fault<Block> = Fault {
     row: "XFS, device answers errors",
@@ -137,6 +160,7 @@ const FAULTS: &[Fault<Block>] = &[
     Fault { user: User::Reads, row: "ext4 shut down, no sentinel", ..SHUT_DOWN },
     Fault { sentinel: true, ..INTERNAL_ERROR },
     Fault { user: User::Writes, ..INTERNAL_ERROR },
+    Fault { sentinel: true, ..INTERNAL_ERROR_BY_DEFAULT },
     XFS_ON_ERRORS,
     Fault { user: User::Reads, ..XFS_ON_ERRORS },
     Fault {
@@ -145,9 +169,43 @@ const FAULTS: &[Fault<Block>] = &[
         break_it: |_, place| LoopDevice::shut_down(&place.mountpoint),
         ..XFS_ON_ERRORS
     },
+    Fault {
+        row: "XFS, device refuses writes",
+        needs: XFS_FLAKEY,
+        user: User::Writes,
+        break_it: |world, _| world.device()?.answer(Answer::WriteErrors),
+        ..XFS_ON_ERRORS
+    },
     BTRFS_ON_ERRORS,
     Fault { user: User::Writes, ..BTRFS_ON_ERRORS },
 ];
+
+/// The device is good again and the file system on it is not: it has to be mounted anew. A file that is open would keep
+/// the dead superblock, and with it the device.
+const REPAIRS: &[Repair<Block>] = &[Repair {
+    fault: Fault {
+        row: "ext4, device answers errors for a while",
+        sentinel: true,
+        repair: Some(|world, _| world.device()?.answer(Answer::Good)),
+        ..ON_ERRORS
+    },
+    fstype: "ext4",
+    what: |world, _| Ok((text(&world.device()?.device())?.to_owned(), "rw".to_owned())),
+    server_is_away: false,
+    may_recover: false,
+    is_held: false,
+    is_gapless: false,
+}];
+
+/// The names of the rows about repairs.
+pub(super) fn repairs() -> Vec<String> {
+    repaired(REPAIRS)
+}
+
+/// Runs those.
+pub(super) fn run_repairs(watch: &mut Watch<'_>) -> Result<()> {
+    watch.repair(&mut Block::prepare(watch.directory()), REPAIRS)
+}
 
 /// The names of the rows.
 pub(super) fn rows() -> Vec<String> {
@@ -156,8 +214,7 @@ pub(super) fn rows() -> Vec<String> {
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {
-    let mut world = Block { directory: watch.directory().to_owned(), device: None };
-    watch.run(&mut world, FAULTS)
+    watch.run(&mut Block::prepare(watch.directory()), FAULTS)
 }
 
 /// kernel: `trigger_test_error`, fs/ext4/sysfs.c, since 2.6.35; the directory has the name of the disk.

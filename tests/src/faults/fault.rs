@@ -69,6 +69,31 @@ pub(crate) fn names<W>(faults: &[Fault<W>]) -> Vec<String> {
     faults.iter().map(Fault::name).collect()
 }
 
+/// The names of rows about repairs.
+pub(crate) fn repaired<W>(repairs: &[Repair<W>]) -> Vec<String> {
+    repairs.iter().map(|repair| repair.fault.row.to_owned()).collect()
+}
+
+/// One row about repairs: a fault, what the agent needs to repair it, and a container that holds the volume meanwhile.
+#[derive(Clone, Copy)]
+pub(crate) struct Repair<W: 'static> {
+    /// The fault. Its repair is its end: after that a new mount works.
+    pub(crate) fault: Fault<W>,
+    /// The type for mount(8).
+    pub(crate) fstype: &'static str,
+    /// The source and the options for mount(8).
+    pub(crate) what: fn(&W, &Place) -> Result<(String, String)>,
+    /// Whether the fault lasts until the repair waits for the server.
+    pub(crate) server_is_away: bool,
+    /// Whether it may end without a repair: the client finds its server again.
+    pub(crate) may_recover: bool,
+    /// Whether a process of the container holds a file of the volume open.
+    pub(crate) is_held: bool,
+    /// Whether nothing is ever missing at its paths, where the kernel can mount beneath. A device that can be mounted
+    /// only once has to go first.
+    pub(crate) is_gapless: bool,
+}
+
 /// What the rows of one table share.
 pub(crate) trait World {
     /// After a row, however it ended: nothing of it may be left for the next.

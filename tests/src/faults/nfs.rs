@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use integration_tests::harness::needs::Need;
 use serde_json::Value;
 
-use super::fault::{Fault, Place, World, names};
+use super::fault::{Fault, Place, Repair, World, names, repaired};
 use super::nfs_server::{EXPORT, EXPORT4, NfsServer, lose_packets};
 use super::tools::{detach_all, mount};
 use super::user::User;
@@ -37,6 +37,10 @@ struct Clients {
 }
 
 impl Clients {
+    fn start(directory: &Path) -> Result<Self> {
+        Ok(Self { server: NfsServer::start(directory)?, packets_lost: false, mounts: 0 })
+    }
+
     /// Mounts a directory of the export, made for the row. Each row has an address of its own, and so a
     /// connection of its own.
     fn mount(&mut self, place: &Place, options: &str) -> Result<()> {
@@ -45,11 +49,14 @@ impl Clients {
     }
 
     fn mount_directory(&self, place: &Place, options: &str) -> Result<()> {
+        fs::create_dir_all(directory_of(place)).context("cannot make a directory on the server")?;
+        mount("nfs", &self.source(place, options), &place.mountpoint, options)
+    }
+
+    /// What the row that is running mounts.
+    fn source(&self, place: &Place, options: &str) -> String {
         let export = if options.contains("vers=3") { EXPORT } else { EXPORT4 };
-        let directory = directory_of(place);
-        fs::create_dir_all(&directory).context("cannot make a directory on the server")?;
-        let source = format!("127.0.0.{}:{export}/{}", self.mounts, place.name);
-        mount("nfs", &source, &place.mountpoint, options)
+        format!("127.0.0.{}:{export}/{}", self.mounts, place.name)
     }
 
     fn two_directories(&mut self, place: &Place, options: &str) -> Result<()> {
@@ -184,6 +191,60 @@ const FAULTS: &[Fault<Clients>] = &[
     },
 ];
 
+/// The export has come back as another one already: a new mount works at once.
+const STALE_REPAIRED: Repair<Clients> = Repair {
+    fault: Fault { sentinel: true, repair: None, ..STALE },
+    fstype: "nfs",
+    what: |world, place| Ok((world.source(place, V3), V3.to_owned())),
+    server_is_away: false,
+    may_recover: false,
+    is_held: true,
+    is_gapless: true,
+};
+
+/// The packets come through again once the repair waits for that.
+const HUNG_REPAIRED: Repair<Clients> = Repair {
+    fault: Fault { row: "NFSv3 hard, packets lost for a while", sentinel: true, ..UNREACHABLE },
+    server_is_away: true,
+    may_recover: true,
+    ..STALE_REPAIRED
+};
+
+const REPAIRS: &[Repair<Clients>] = &[
+    STALE_REPAIRED,
+    Repair {
+        fault: Fault {
+            row: "NFSv4.2, export replaced",
+            set_up: |world, place| world.mount(place, V4),
+            ..STALE_REPAIRED.fault
+        },
+        fstype: "nfs4",
+        what: |world, place| Ok((world.source(place, V4), V4.to_owned())),
+        ..STALE_REPAIRED
+    },
+    HUNG_REPAIRED,
+    Repair {
+        fault: Fault {
+            row: "NFSv4.2 hard, packets lost for a while",
+            set_up: |world, place| world.mount(place, V4),
+            ..HUNG_REPAIRED.fault
+        },
+        fstype: "nfs4",
+        what: |world, place| Ok((world.source(place, V4), V4.to_owned())),
+        ..HUNG_REPAIRED
+    },
+];
+
+/// The names of the rows about repairs.
+pub(super) fn repairs() -> Vec<String> {
+    repaired(REPAIRS)
+}
+
+/// Runs those.
+pub(super) fn run_repairs(watch: &mut Watch<'_>) -> Result<()> {
+    watch.repair(&mut Clients::start(watch.directory())?, REPAIRS)
+}
+
 /// The names of the rows.
 pub(super) fn rows() -> Vec<String> {
     names(FAULTS)
@@ -191,8 +252,7 @@ pub(super) fn rows() -> Vec<String> {
 
 /// Runs them.
 pub(super) fn run(watch: &mut Watch<'_>) -> Result<()> {
-    let server = NfsServer::start(watch.directory())?;
-    watch.run(&mut Clients { server, packets_lost: false, mounts: 0 }, FAULTS)
+    watch.run(&mut Clients::start(watch.directory())?, FAULTS)
 }
 
 fn remove_on_the_server(place: &Place) -> Result<()> {

@@ -10,7 +10,7 @@ use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::{Background, wait_gone};
 use nix::sys::signal::Signal;
 
-use super::fault::{Fault, Place, World, names};
+use super::fault::{Fault, Place, Repair, World, names, repaired};
 use super::tools::{daemon, detach_all, mount, signal_all, text, wait_listening};
 use super::user::User;
 use super::watch::Watch;
@@ -23,11 +23,15 @@ pub(super) const NEEDS: &[Need] = &[
     Need::Tool("mount.cifs"),
 ];
 
+const SHARE: &str = "//127.0.0.1/share";
+
 /// The server of all rows.
 #[derive(Debug)]
 struct Samba {
     directory: PathBuf,
     config: PathBuf,
+    /// Name and password, for those who mount.
+    credentials: PathBuf,
     server: Option<Background>,
 }
 
@@ -54,7 +58,11 @@ impl Samba {
         config += &format!("[share]\npath = {}\nread only = no\n", text(&share)?);
         let path = own.join("smb.conf");
         fs::write(&path, config).context("cannot write the configuration")?;
-        let mut samba = Self { directory: directory.to_owned(), config: path, server: None };
+        let credentials = own.join("credentials");
+        fs::write(&credentials, "username=root\npassword=pw\n").context("cannot write the credentials")?;
+        fs::set_permissions(&credentials, fs::Permissions::from_mode(0o600))
+            .context("cannot protect the credentials")?;
+        let mut samba = Self { directory: directory.to_owned(), config: path, credentials, server: None };
         samba.add_user()?;
         samba.serve()?;
         Ok(samba)
@@ -79,6 +87,16 @@ impl Samba {
         wait_listening(445)
     }
 
+    /// Each mount has a connection of its own. The server is asked every second whether it is alive.
+    fn options(&self, more: &str) -> Result<String> {
+        let credentials = text(&self.credentials)?;
+        Ok(format!("credentials={credentials},vers=3.1.1,echo_interval=1,nosharesock,{more}"))
+    }
+
+    fn mount_share(&self, place: &Place, more: &str) -> Result<()> {
+        mount("cifs", SHARE, &place.mountpoint, &self.options(more)?)
+    }
+
     fn kill(&mut self) -> Result<()> {
         let servers = signal_all("smbd", Signal::SIGKILL)?;
         self.server = None;
@@ -96,12 +114,6 @@ impl World for Samba {
     }
 }
 
-/// Each mount has a connection of its own. The server is asked every second whether it is alive.
-fn mount_share(place: &Place, more: &str) -> Result<()> {
-    let options = format!("username=root,password=pw,vers=3.1.1,echo_interval=1,nosharesock,{more}");
-    mount("cifs", "//127.0.0.1/share", &place.mountpoint, &options)
-}
-
 const FROZEN: Fault<Samba> = Fault {
     row: "SMB hard, server frozen",
     reasons: &["hung"],
@@ -110,7 +122,7 @@ const FROZEN: Fault<Samba> = Fault {
     sentinel: false,
     data: 64 << 10,
     deadline: "1s",
-    set_up: |_, place| mount_share(place, "hard"),
+    set_up: |world, place| world.mount_share(place, "hard"),
     break_it: |_, _| signal_all("smbd", Signal::SIGSTOP).map(drop),
     repair: Some(|_, _| signal_all("smbd", Signal::SIGCONT).map(drop)),
     beside: None,
@@ -119,7 +131,7 @@ const FROZEN: Fault<Samba> = Fault {
 const KILLED: Fault<Samba> = Fault {
     row: "SMB soft, server killed",
     reasons: &["host_down", "hung", "disconnected"],
-    set_up: |_, place| mount_share(place, "soft"),
+    set_up: |world, place| world.mount_share(place, "soft"),
     break_it: |world, _| world.kill(),
     repair: Some(|world, _| world.serve()),
     ..FROZEN
@@ -131,13 +143,51 @@ const FAULTS: &[Fault<Samba>] = &[
     Fault {
         row: "SMB soft, server frozen",
         reasons: &["hung", "host_down"],
-        set_up: |_, place| mount_share(place, "soft"),
+        set_up: |world, place| world.mount_share(place, "soft"),
         ..FROZEN
     },
     KILLED,
     Fault { user: User::Reads, ..KILLED },
-    Fault { row: "SMB hard, server killed", set_up: |_, place| mount_share(place, "hard"), ..KILLED },
+    Fault {
+        row: "SMB hard, server killed",
+        set_up: |world, place| world.mount_share(place, "hard"),
+        ..KILLED
+    },
 ];
+
+/// It is started again once the repair waits for it. The client connects again by itself, if nobody is quicker.
+const RESTARTED: Repair<Samba> = Repair {
+    fault: Fault { row: "SMB soft, server restarted", sentinel: true, ..KILLED },
+    fstype: "cifs",
+    what: |world, _| Ok((SHARE.to_owned(), world.options("soft")?)),
+    server_is_away: true,
+    may_recover: true,
+    is_held: true,
+    is_gapless: true,
+};
+
+const REPAIRS: &[Repair<Samba>] = &[
+    RESTARTED,
+    Repair {
+        fault: Fault {
+            row: "SMB hard, server restarted",
+            set_up: |world, place| world.mount_share(place, "hard"),
+            ..RESTARTED.fault
+        },
+        what: |world, _| Ok((SHARE.to_owned(), world.options("hard")?)),
+        ..RESTARTED
+    },
+];
+
+/// The names of the rows about repairs.
+pub(super) fn repairs() -> Vec<String> {
+    repaired(REPAIRS)
+}
+
+/// Runs those.
+pub(super) fn run_repairs(watch: &mut Watch<'_>) -> Result<()> {
+    watch.repair(&mut Samba::prepare(watch.directory())?, REPAIRS)
+}
 
 /// The names of the rows.
 pub(super) fn rows() -> Vec<String> {

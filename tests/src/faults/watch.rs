@@ -1,5 +1,7 @@
 //! The agent that watches, and the rows that it is put through, one after the other.
 
+mod repairs;
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -10,9 +12,7 @@ use integration_tests::harness::bench::Bench;
 use integration_tests::harness::loop_dev::LoopDevice;
 use integration_tests::harness::matrix::{self, Row};
 use integration_tests::harness::needs::first_unmet;
-use integration_tests::harness::process::send;
 use integration_tests::harness::wait::{is_there, now, pause, wait_for_some};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::fault::{Fault, Place, World};
@@ -95,22 +95,27 @@ impl<'a> Watch<'a> {
 
     /// Runs rows that share a world. A row that fails does not keep the next from running.
     pub(crate) fn run<W: World>(&mut self, world: &mut W, faults: &[Fault<W>]) -> Result<()> {
-        let only = std::env::var(ONLY).unwrap_or_default();
         for fault in faults {
             let row = fault.name();
-            if !only.split(';').any(|part| row.contains(part)) {
-                continue;
-            }
-            self.rows += 1;
-            let name = format!("v{}", self.rows);
-            let mountpoint = self.bench.make_directory(&name)?;
-            let place = Place { name, mountpoint };
+            let Some(place) = self.place_for(&row)? else { continue };
             if fault.beside.is_some() {
                 self.bench.make_directory(&place.beside().name)?;
             }
             self.run_one(world, fault, &row, &place)?;
         }
         Ok(())
+    }
+
+    /// Where the volume of the next row is; `None`: the row is not wanted.
+    fn place_for(&mut self, row: &str) -> Result<Option<Place>> {
+        let only = std::env::var(ONLY).unwrap_or_default();
+        if !only.split(';').any(|part| row.contains(part)) {
+            return Ok(None);
+        }
+        self.rows += 1;
+        let name = format!("v{}", self.rows);
+        let mountpoint = self.bench.make_directory(&name)?;
+        Ok(Some(Place { name, mountpoint }))
     }
 
     /// Says how it went: an error when any row failed.
@@ -126,29 +131,37 @@ impl<'a> Watch<'a> {
     }
 
     fn run_one<W: World>(&mut self, world: &mut W, fault: &Fault<W>, row: &str, place: &Place) -> Result<()> {
-        let (result, detail) = match first_unmet(fault.needs) {
-            Some(reason) => (reason, String::new()),
-            None => {
-                let (word, error, mut detail) = match self.put_through(world, fault, place) {
-                    Ok(found) => (found.word(), None, found.detail),
-                    Err(Failed::SetUp(error)) => ("not set up".to_owned(), Some(error), String::new()),
-                    Err(Failed::Missed(error)) => ("missed".to_owned(), Some(error), String::new()),
-                    Err(Failed::After(found, error)) => {
-                        (format!("{}, wrong afterwards", found.word()), Some(error), found.detail)
-                    }
-                };
-                if let Err(error) = world.clear(place) {
-                    self.failures.push(format!("{row}: left behind: {error:#}"));
-                }
-                if let Some(error) = error {
-                    self.failures.push(format!("{row}: {error:#}"));
-                    detail += &format!(" {error:#}");
-                }
-                (word, detail)
+        if let Some(reason) = first_unmet(fault.needs) {
+            return tell("faults", row, &reason, "");
+        }
+        let (word, error, detail) = match self.put_through(world, fault, place) {
+            Ok(found) => (found.word(), None, found.detail),
+            Err(Failed::SetUp(error)) => ("not set up".to_owned(), Some(error), String::new()),
+            Err(Failed::Missed(error)) => ("missed".to_owned(), Some(error), String::new()),
+            Err(Failed::After(found, error)) => {
+                (format!("{}, wrong afterwards", found.word()), Some(error), found.detail)
             }
         };
-        println!("{row}: {result}: {detail}");
-        matrix::add(&Row { table: "faults", row, result: &result, detail: &detail })
+        let detail = self.close(world, (row, place), error, detail);
+        tell("faults", row, &word, &detail)
+    }
+
+    /// Clears away what is left of a row, and keeps what failed; returns the detail with that.
+    fn close<W: World>(
+        &mut self,
+        world: &mut W,
+        (row, place): (&str, &Place),
+        error: Option<Error>,
+        mut detail: String,
+    ) -> String {
+        if let Err(error) = world.clear(place) {
+            self.failures.push(format!("{row}: left behind: {error:#}"));
+        }
+        if let Some(error) = error {
+            self.failures.push(format!("{row}: {error:#}"));
+            detail += &format!(" {error:#}");
+        }
+        detail
     }
 
     /// The whole row, but for what must be cleared away.
@@ -217,9 +230,12 @@ impl<'a> Watch<'a> {
         if fault.beside.is_some() {
             volumes += &volume(&place.beside());
         }
-        let setup = Setup { body: body(&volumes), ..self.setup.clone() };
-        self.bench.write(format!("{}.toml", setup.name), setup.to_toml().as_bytes())?;
-        send(self.agent.id(), Signal::SIGHUP)
+        self.take(&volumes)
+    }
+
+    /// Has the agent watch these volumes, and no others.
+    fn take(&self, volumes: &str) -> Result<()> {
+        self.agent.reload(self.bench, &Setup { body: body(volumes), ..self.setup.clone() })
     }
 
     fn view(&self, place: &Place) -> Result<Value> {
@@ -288,16 +304,27 @@ fn fall(view: &Value, reasons: &[&str], begin: Duration) -> Option<(Duration, St
     if word(view, "state") != "degraded" || !reasons.contains(&word(view, "reason")) {
         return None;
     }
-    let changes = view.get("history")?.as_array()?;
-    let falls = changes.iter().filter(|change| word(change, "to") == "degraded").filter_map(|change| {
-        let at = Duration::from_secs_f64(change.get("since_boot")?.as_f64()?);
-        (at >= begin).then_some((at, word(change, "reason")))
-    });
-    let falls: Vec<_> = falls.collect();
+    let falls = changes_to(view, "degraded", begin);
     let (at, _) = falls.iter().filter(|(_, reason)| reasons.contains(reason)).min()?;
     let others = falls.iter().filter(|(_, reason)| !reasons.contains(reason));
     let others: Vec<String> = others.map(|(_, reason)| format!("first called {reason}; ")).collect();
     Some((*at, others.concat()))
+}
+
+/// When the volume came to a state since then, newest first, and for which reasons.
+fn changes_to<'v>(view: &'v Value, state: &str, since: Duration) -> Vec<(Duration, &'v str)> {
+    let history = view.get("history").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let changes = history.iter().filter(|change| word(change, "to") == state).filter_map(|change| {
+        let at = Duration::from_secs_f64(change.get("since_boot")?.as_f64()?);
+        (at >= since).then_some((at, word(change, "reason")))
+    });
+    changes.collect()
+}
+
+/// Tells what a row came to.
+fn tell(table: &str, row: &str, result: &str, detail: &str) -> Result<()> {
+    println!("{row}: {result}: {detail}");
+    matrix::add(&Row { table, row, result, detail })
 }
 
 fn word<'v>(view: &'v Value, key: &str) -> &'v str {

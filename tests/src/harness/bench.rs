@@ -1,6 +1,7 @@
 //! The world of one case: a directory in memory, a `/run` of its own, and the processes that were started.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -79,6 +80,16 @@ impl Bench {
             }
         }
     }
+}
+
+/// Writes a script that can be started.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_program(path: &Path, script: &str) -> Result<()> {
+    fs::write(path, script).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("cannot make {} a program", path.display()))
 }
 
 /// Covers a directory with one in memory.

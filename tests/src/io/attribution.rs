@@ -22,6 +22,7 @@ use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
 use super::marks::{self, Counts, Marks, TRIES, counts, difference, has_skipped_since, key, runs_skipped};
+use super::two_files;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Bpf];
 
@@ -29,6 +30,7 @@ const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Bpf];
 const TWO_ROOTS: &str = "two roots of one superblock";
 const OVERLAY: &str = "read through an overlay";
 const SUBVOLUMES: &str = "calls on one of two btrfs subvolumes";
+const TWO_FILES: &str = "calls on two files, of which one fails";
 
 /// The row that a case is, if it is one.
 pub(super) fn row_of(case: &Case) -> Option<&'static str> {
@@ -36,6 +38,7 @@ pub(super) fn row_of(case: &Case) -> Option<&'static str> {
         ("io::two_roots_of_one_superblock_are_told_apart", TWO_ROOTS),
         ("io::a_failure_below_an_overlay_is_counted_once_for_each_volume", OVERLAY),
         ("io::errors_of_one_btrfs_subvolume_are_counted_for_that_one", SUBVOLUMES),
+        ("io::who_fails_on_two_files_condemns_neither_volume", TWO_FILES),
     ];
     rows.into_iter().find(|(name, _)| *name == case.name).map(|(_, row)| row)
 }
@@ -68,6 +71,12 @@ pub(super) const CASES: &[Case] = &[
         run: |bench| judged(SUBVOLUMES, subvolumes(bench)),
     },
     Case {
+        name: "io::who_fails_on_two_files_condemns_neither_volume",
+        needs: NEEDS,
+        timeout: Duration::from_secs(150),
+        run: |bench| judged(TWO_FILES, two_files::case(bench)),
+    },
+    Case {
         name: "io::the_first_process_that_met_an_error_is_described",
         needs: NEEDS,
         timeout: Duration::from_secs(150),
@@ -76,7 +85,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// How often each failing call is made.
-const CALLS: u64 = 5;
+pub(super) const CALLS: u64 = 5;
 
 /// Starts an agent with the family of hooks that the caller asks for, and waits until it counts.
 pub(super) fn agent_with(bench: &Bench, volumes: &[Volume]) -> Result<Agent> {
@@ -95,7 +104,7 @@ pub(super) fn read_byte(file: &File) -> i32 {
 }
 
 /// One volume of an agent, and the file whose marks are counted for it.
-struct Counted<'a> {
+pub(super) struct Counted<'a> {
     injector: &'a Injector,
     agent: &'a Agent,
     marked: (&'a str, File),
@@ -103,14 +112,14 @@ struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    fn new(injector: &'a Injector, agent: &'a Agent, marked: &'a str) -> Result<Self> {
+    pub(super) fn new(injector: &'a Injector, agent: &'a Agent, marked: &'a str) -> Result<Self> {
         let file = File::open(injector.mountpoint().join(marks::FILE)).context("cannot open a file")?;
         Ok(Self { injector, agent, marked: (marked, file), marks: Marks::new() })
     }
 
     /// What rises for some volumes while `work` goes on must be right. It is done again where it is not and the kernel
     /// skipped runs of programs meanwhile.
-    fn must_rise(
+    pub(super) fn must_rise(
         &mut self,
         volumes: &[&str],
         work: impl Fn() -> Result<()>,
@@ -152,7 +161,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-fn only(errno: Errno, op: &str) -> Counts {
+pub(super) fn only(errno: Errno, op: &str) -> Counts {
     Counts::from([(key(errno, op), CALLS)])
 }
 

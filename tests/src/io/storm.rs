@@ -198,7 +198,10 @@ fn wait_until_told(agent: &Agent, cause: &str) -> Result<()> {
         last = bpf(agent)?;
         Ok((last.starts_with("degraded: ") && last.contains(cause)).then_some(()))
     });
-    told.with_context(|| format!("told is {last:?}"))
+    told.with_context(|| format!("told is {last:?}"))?;
+    let up = agent.scrape()?.value("mountie_source_up", &[("source", "bpf")])?;
+    ensure!(up == 0.5, "the source is {up} while records are lost");
+    Ok(())
 }
 
 /// One more read fails on the volume, and is counted exactly: before the agent is asked, and a look later.

@@ -15,7 +15,7 @@ use integration_tests::harness::bench::Bench;
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::json::part;
 use integration_tests::harness::mnt_ns::{mounts_below, only_mount_at, table};
-use integration_tests::harness::process::{descendants, send};
+use integration_tests::harness::process::{arguments, descendants, send};
 use integration_tests::harness::wait::{now, patiently, pause, wait_for_some};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -24,6 +24,8 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Kills come within this many milliseconds after the fault: a repair takes about as long.
 const WITHIN: u64 = 600;
+/// In so many rounds each kind of victim is hit many times over: a run without that shows nothing.
+const ROUNDS_TO_HIT_ALL: usize = 40;
 /// A run ends after so many violations: the next rounds would tell the same.
 const ENOUGH: usize = 5;
 const SENTINEL: &str = "chaos-7f3a";
@@ -81,7 +83,7 @@ struct Chaos<'a> {
 }
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
-    let rounds = super::count(20);
+    let rounds = super::count(1000);
     let seed = std::env::var("SHOW_SEED").ok().and_then(|text| text.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| u64::from(now().subsec_nanos())).max(1);
     println!("seed {seed}, {rounds} rounds");
@@ -108,12 +110,21 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     }
     println!("rounds {done}, violations {}", violations.len());
     ensure!(violations.is_empty(), "{}", violations.join("\n"));
+    let Kills { agents, helpers, daemons } = chaos.kills;
+    let is_short = done < ROUNDS_TO_HIT_ALL;
+    ensure!(is_short || (agents > 0 && helpers > 0 && daemons > 0), "not all kinds of victims were hit");
     Ok(())
 }
 
 /// How many mounts there are. The first repair mounts the stage on itself, so that it is private.
 fn mounts() -> Result<usize> {
     Ok(table()?.iter().filter(|line| line.mountpoint != Path::new(STAGE)).count())
+}
+
+/// Workers that look, and children that read procfs, are no part of a repair.
+fn is_of_repair(process: u32) -> bool {
+    let others: [&[u8]; 3] = [b"worker", b"census", b"consumers"];
+    !arguments(process).get(1).is_some_and(|word| others.contains(&word.as_slice()))
 }
 
 impl<'a> Chaos<'a> {
@@ -175,6 +186,7 @@ impl<'a> Chaos<'a> {
             }
             Victim::Helper => {
                 let below = self.agent.as_ref().map(|agent| descendants(agent.id())).unwrap_or_default();
+                let below: Vec<u32> = below.into_iter().filter(|process| is_of_repair(*process)).collect();
                 let sides = u64::try_from(below.len()).unwrap_or(1);
                 if let Some(victim) = below.get(usize::try_from(self.dice.roll(sides.max(1)))?) {
                     // It may have ended by itself.

@@ -4,16 +4,17 @@
 //! Each round has a volume of its own, so that no budget and no damping of an earlier round slows it.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::harness::agent::{Agent, Volume};
-use integration_tests::harness::bench::Bench;
+use integration_tests::harness::bench::{Bench, in_memory, write_program};
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::loop_dev::{Kind, LoopDevice};
-use integration_tests::harness::mnt_ns::{only_mount_at, unmount};
+use integration_tests::harness::mnt_ns::{bind, only_mount_at, unmount};
 use integration_tests::harness::needs::{self, Need};
 use integration_tests::harness::process::timed;
 use integration_tests::harness::wait::wait_for_some;
@@ -41,15 +42,30 @@ const WAYS: &[Way] = &[
         name: "mount, a FUSE daemon (bindfs) killed",
         prefix: "mount",
         needs: &[Need::Fuse, Need::Tool("bindfs")],
-        make: |bench, number| fuse(bench, number, false),
+        make: |bench, number| fuse(bench, number, "mount", by_mount),
+        one_in: 1,
+    },
+    Way {
+        name: "fstab, a FUSE daemon (bindfs) killed",
+        prefix: "fstab",
+        needs: &[Need::Fuse, Need::Tool("bindfs")],
+        make: |bench, number| fuse(bench, number, "fstab", by_fstab),
         one_in: 1,
     },
     Way {
         name: "command, a FUSE daemon (bindfs) killed",
         prefix: "command",
         needs: &[Need::Fuse, Need::Tool("bindfs")],
-        make: |bench, number| fuse(bench, number, true),
+        make: |bench, number| fuse(bench, number, "command", by_command),
         one_in: 1,
+    },
+    // No systemd runs in the world of a show: what is measured is all but the time of systemd itself.
+    Way {
+        name: "systemd (a script stands for systemctl), a FUSE daemon (bindfs) killed",
+        prefix: "systemd",
+        needs: &[Need::Fuse, Need::Tool("bindfs")],
+        make: |bench, number| fuse(bench, number, "systemd", by_unit),
+        one_in: 2,
     },
     Way {
         name: "mount, ext4 on a loop device shut down",
@@ -132,16 +148,70 @@ fn gap(agent: &Agent) -> Result<f64> {
     agent.scrape()?.value("mountie_remediation_gap_seconds_sum", &[])
 }
 
+/// What a volume that bindfs serves is made of.
+struct Served<'a> {
+    bench: &'a Bench,
+    number: usize,
+    source: &'a Path,
+    mountpoint: &'a Path,
+}
+
 /// A volume that bindfs serves from a directory of its own.
-fn fuse(bench: &Bench, number: usize, by_command: bool) -> Result<Broken> {
-    let kind = if by_command { "command" } else { "mount" };
+fn fuse(
+    bench: &Bench,
+    number: usize,
+    kind: &str,
+    repaired: fn(Volume, &Served<'_>) -> Result<Volume>,
+) -> Result<Broken> {
     let (source, mountpoint) = places(bench, kind, number)?;
     let (daemon, own) = timed(|| Bindfs::mount(&source, &mountpoint));
     let daemon = daemon?;
     let volume = volume(&format!("{kind}-{number}"), &mountpoint, &source, bindfs::FSTYPE);
-    let words = ["mount", "-t", bindfs::FSTYPE, &source.display().to_string(), "{target}"].map(str::to_owned);
-    let volume = if by_command { volume.repaired_by(&words) } else { volume.repaired_by_mount() };
+    let volume = repaired(volume, &Served { bench, number, source: &source, mountpoint: &mountpoint })?;
     Ok(Broken { volume, mountpoint, own, fault: Box::new(move || daemon.kill()) })
+}
+
+fn by_mount(volume: Volume, _: &Served<'_>) -> Result<Volume> {
+    Ok(volume.repaired_by_mount())
+}
+
+/// By an entry of a file that covers `/etc/fstab`.
+fn by_fstab(volume: Volume, served: &Served<'_>) -> Result<Volume> {
+    if served.number == 0 {
+        bind(&served.bench.write("fstab", b"")?, Path::new("/etc/fstab"))?;
+    }
+    let mut fstab = OpenOptions::new().append(true).open(served.bench.path("fstab"))?;
+    let (source, mountpoint) = (served.source.display(), served.mountpoint.display());
+    writeln!(fstab, "{source} {mountpoint} {} nosuid 0 0", bindfs::FSTYPE)
+        .context("cannot write the table")?;
+    Ok(volume.repaired(&[("method", "fstab")]))
+}
+
+fn by_command(volume: Volume, served: &Served<'_>) -> Result<Volume> {
+    let source = served.source.display().to_string();
+    Ok(volume.repaired_by(&["mount", "-t", bindfs::FSTYPE, &source, "{target}"].map(str::to_owned)))
+}
+
+/// Unmounts and mounts, as systemd does for a unit that mounts.
+const SYSTEMCTL: &str = r#"#!/bin/sh
+number=${5#bench-}
+number=${number%.mount}
+case "$3 $4" in
+"show "*) printf 'LoadState=loaded\nExecMainPID=0\nWhere=\n' ;;
+"restart --") umount -l "DIRECTORY/systemd-$number"
+    exec mount -t TYPE "DIRECTORY/systemd-source-$number" "DIRECTORY/systemd-$number" ;;
+*) exit 92 ;;
+esac
+"#;
+
+fn by_unit(volume: Volume, served: &Served<'_>) -> Result<Volume> {
+    if served.number == 0 {
+        in_memory(Path::new("/usr/local/sbin"))?;
+        let directory = served.bench.directory().display().to_string();
+        let script = SYSTEMCTL.replace("DIRECTORY", &directory).replace("TYPE", bindfs::FSTYPE);
+        write_program(Path::new("/usr/local/sbin/systemctl"), &script)?;
+    }
+    Ok(volume.repaired(&[("method", "systemd"), ("unit", &format!("bench-{}.mount", served.number))]))
 }
 
 fn ext4(bench: &Bench, number: usize) -> Result<Broken> {

@@ -104,7 +104,7 @@ fn document(kernel: &str, rows: &str) -> Result<String> {
         if !names.contains(&&row.row) {
             names.push(&row.row);
         }
-        cells.insert((&row.row, &row.result), &row.detail);
+        cells.insert((row.row.as_str(), row.result.as_str()), row.detail.as_str());
     }
     if cells.is_empty() {
         bail!("nothing was measured");
@@ -116,11 +116,63 @@ fn document(kernel: &str, rows: &str) -> Result<String> {
     for name in names {
         let line: Vec<&str> = workloads
             .iter()
-            .map(|workload| cells.get(&(name, *workload)).map_or("", |cell| cell.as_str()))
+            .map(|workload| cells.get(&(name.as_str(), workload.as_str())).copied().unwrap_or_default())
             .collect();
         writeln!(text, "| {name} | {} |", line.join(" | "))?;
     }
+    let missed = missed(&cells, &heads);
+    writeln!(
+        text,
+        "\n{}",
+        if missed.is_empty() { "Every budget is met.".to_owned() } else { missed.join("\n") }
+    )?;
     Ok(text)
+}
+
+/// By row and workload.
+type Cells<'a> = BTreeMap<(&'a str, &'a str), &'a str>;
+
+/// Mixed work, and how many percent more instructions it may cost.
+const MIXED: &[&str] = &["tar", "echo"];
+const BUDGET: f64 = 2.0;
+
+/// Each family, its hooks without a program of ours, and a tool that counts by the same kind of hook.
+const FAMILIES: &[[&str; 3]] = &[
+    ["mountie sys_exit", "empty sys_exit", "bpftrace sys_exit"],
+    ["mountie fexit", "empty fexit", "bpftrace kretfunc"],
+];
+
+/// What of the budgets is not met, in words.
+fn missed(cells: &Cells<'_>, workloads: &[&str]) -> Vec<String> {
+    let share = |row, workload: &str| cells.get(&(row, workload)).and_then(|cell| percent(cell));
+    let mut lines = Vec::new();
+    for [own, empty, peer] in FAMILIES {
+        let over: Vec<String> = MIXED
+            .iter()
+            .filter_map(|work| {
+                Some((work, share(own, work).filter(|share| *share > BUDGET)?, share(empty, work)?))
+            })
+            .map(|(work, share, alone)| format!("{work} {share:+.1} % (attaching alone {alone:+.1} %)"))
+            .collect();
+        if !over.is_empty() {
+            lines.push(format!(
+                "* Missed: mixed work may cost {BUDGET:.0} % more. {own}: {}.",
+                over.join(", ")
+            ));
+        }
+        let dearer =
+            |work: &&&str| share(own, work).zip(share(peer, work)).is_some_and(|(own, peer)| own > peer);
+        let dearer: Vec<&str> = workloads.iter().filter(dearer).copied().collect();
+        if !dearer.is_empty() {
+            lines.push(format!("* Missed: {own} is dearer than {peer} on {}.", dearer.join(", ")));
+        }
+    }
+    lines
+}
+
+/// The share out of a cell such as `541 (+0.0 %)`.
+fn percent(cell: &str) -> Option<f64> {
+    cell.split_once('(')?.1.split_once(" %")?.0.parse().ok()
 }
 
 #[cfg(test)]
@@ -136,6 +188,34 @@ mod tests {
         let text = document("6.12", rows).unwrap();
         assert!(text.contains("| 6.12 | read | stat |\n|---|---:|---:|\n"));
         assert!(text.contains("| nothing | 541 (+0.0 %) |  |\n| empty | 676 (+25.0 %) | 9 |\n"));
+        assert!(text.ends_with("\nEvery budget is met.\n"), "{text}");
         assert!(document("6.12", "").is_err());
+    }
+
+    #[test]
+    fn what_misses_the_budget_is_said() {
+        let cell = |row, work, share: &str| {
+            let detail = format!("1 ({share} %)");
+            serde_json::json!({"table": "instructions", "row": row, "result": work, "detail": detail})
+                .to_string()
+        };
+        let rows = [
+            cell("empty sys_exit", "tar", "+2.9"),
+            cell("mountie sys_exit", "tar", "+3.7"),
+            cell("mountie sys_exit", "echo", "+2.0"),
+            cell("mountie fexit", "tar", "-0.1"),
+            cell("mountie fexit", "stat", "+9.9"),
+            cell("bpftrace kretfunc", "stat", "+9.8"),
+            cell("bpftrace kretfunc", "tar", "+1.0"),
+        ];
+        let text = document("6.12", &rows.join("\n")).unwrap();
+        let missed: Vec<&str> = text.lines().filter(|line| line.starts_with("* Missed")).collect();
+        assert_eq!(
+            missed,
+            [
+                "* Missed: mixed work may cost 2 % more. mountie sys_exit: tar +3.7 % (attaching alone +2.9 %).",
+                "* Missed: mountie fexit is dearer than bpftrace kretfunc on stat.",
+            ]
+        );
     }
 }

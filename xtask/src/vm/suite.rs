@@ -89,6 +89,12 @@ pub(super) const PARTS: &[Part] = &[
     faults("faults::fuse", &["--vm=faults", "--test-threads=1", "--exact", "faults::fuse"]),
     faults("faults::nfs", &["--vm=faults", "--test-threads=1", "--exact", "faults::nfs"]),
     faults("faults::smb", &["--vm=faults", "--test-threads=1", "--exact", "faults::smb"]),
+    faults(
+        "repairs::local_file_systems",
+        &["--vm=repairs", "--test-threads=1", "--exact", "repairs::local_file_systems"],
+    ),
+    faults("repairs::nfs", &["--vm=repairs", "--test-threads=1", "--exact", "repairs::nfs"]),
+    faults("repairs::smb", &["--vm=repairs", "--test-threads=1", "--exact", "repairs::smb"]),
     Part { families: BOTH, ..suite("kernel_counts", &[], 20) },
     suite("swap", &["--test-threads=1"], 20),
     // The table of kinds of I/O has a part of its own.
@@ -373,6 +379,10 @@ mod tests {
         let wanted = |name: &str, filter| part(name).is_wanted(Path::new("/"), filter).unwrap();
         assert_eq!(wanted("faults::nfs", None), Some(None));
         assert_eq!(wanted("faults::nfs", Some("faults")), Some(None));
+        assert_eq!(
+            (wanted("repairs::nfs", Some("repairs")), wanted("faults::nfs", Some("repairs"))),
+            (Some(None), None)
+        );
         assert_eq!((wanted("faults::nfs", Some("smb")), wanted("cases", Some("programs"))), (None, None));
         assert_eq!(wanted("kernel_counts", Some("counts")), Some(None));
         assert_eq!((wanted("cases", None), wanted("cases", Some("cases"))), (None, Some(None)));

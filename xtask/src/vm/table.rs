@@ -65,6 +65,17 @@ const SECTIONS: &[Section] = &[
         about: "From the fault to `Degraded`. Emulated kernels are about ten times slower than real ones.",
     },
     Section {
+        table: "repairs",
+        title: "Repairs",
+        rows: "fault that ends",
+        by_family: false,
+        about: "From the end of the fault to `Healthy`, with the time in which that has to be believed, and the longest \
+                gap in which a path showed nothing of the volume. A container of its own mount namespace holds a bind, \
+                a read-only bind and a bind of a directory: they show the same superblock as the host then, one deep, \
+                with their options. No gap where the kernel mounts beneath (6.5); a device can be mounted only once, \
+                and has to go first.",
+    },
+    Section {
         table: "suites",
         title: "Test suites",
         rows: "suite",

@@ -113,7 +113,7 @@ fn of_several_binds_the_shortest_is_the_volume_unless_another_was() {
         ROOT,
         "4 1 4 / /pods/long/a nfs4 filer:/a",
         "5 1 4 / /mnt/a nfs4 filer:/a",
-        "6 1 4 /logs /mnt/logs nfs4 filer:/a",
+        "6 1 4 / /mnt/logs nfs4 filer:/a/logs",
     ]);
     let policy = Policy::default();
     assert_eq!(found(&policy, &table), [present("/", 1), present("/mnt/a", 5), present("/mnt/logs", 6)]);
@@ -122,6 +122,30 @@ fn of_several_binds_the_shortest_is_the_volume_unless_another_was() {
     let kept = discover(&policy, &table, &|path| (path.as_bytes() == b"/pods/long/a").then_some(MountId(4)));
     assert!(kept.iter().any(|sighting| sighting.id.as_str() == "/pods/long/a"));
     assert!(!kept.iter().any(|sighting| sighting.id.as_str() == "/mnt/a"));
+}
+
+#[test]
+fn two_directories_of_one_export_are_two_volumes() {
+    let table = table(&[
+        ROOT,
+        "4 1 4 / /mnt/a nfs4 filer:/x/a",
+        "5 1 4 / /mnt/b nfs4 filer:/x/b",
+        "6 1 4 / /pods/b nfs4 filer:/x/b",
+        "7 1 7 / /mnt/c ext4 /dev/sdb",
+        "8 1 7 /logs /mnt/logs ext4 /dev/sdb",
+    ]);
+    let expected = [
+        present("/", 1),
+        present("/mnt/a", 4),
+        present("/mnt/b", 5),
+        present("/mnt/c", 7),
+        present("/mnt/logs", 8),
+    ];
+    let policy = Policy::default();
+    assert_eq!(found(&policy, &table), expected);
+    let sightings = discover(&policy, &table, &|_| None);
+    assert!(sightings[1].further.is_empty(), "{:?}", sightings[1]);
+    assert_eq!(sightings[2].further, [BytePath::from("/pods/b")]);
 }
 
 #[test]

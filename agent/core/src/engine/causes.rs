@@ -6,12 +6,13 @@ use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
 use crate::engine::Engine;
-use crate::engine::volume::Volume;
+use crate::engine::volume::{Volume, Way};
 use crate::fstype::FsClass;
 use crate::id::{SuperblockId, VolumeId};
 use crate::incident::{Cause, CauseKind, Daemon, Device};
 use crate::path::escape;
 use crate::remediation::plan::server_name;
+use crate::verdict::HealthState;
 
 /// FUSE types whose source names a server as those of the kernel's network file systems do. Of the others it is a
 /// name that their daemon chose: two of one name need have nothing in common.
@@ -33,8 +34,11 @@ impl Below {
 }
 
 impl Volume {
-    /// What it depends on, the most particular first.
+    /// What it depends on, the most particular first. While nobody comes to it, it is what stands in the way.
     pub(super) fn causes(&self, below: &Below) -> Vec<Cause> {
+        if let Some(way) = &self.way {
+            return way.causes.clone();
+        }
         let superblock = self.shown.as_ref().map(|shown| shown.superblock);
         let mut causes = Vec::new();
         match self.class() {
@@ -92,6 +96,23 @@ fn connection(own: SuperblockId, below: &Below) -> Cause {
 }
 
 impl Engine {
+    /// The nearest volume above this one that is not well, where looks fail on the way.
+    ///
+    /// kernel: `complete_walk`, fs/namei.c, asks NFS for the root of a mount that a walk comes to (`d_weak_revalidate`),
+    /// since 3.9: such a failure may be the volume's own, so that only a sick volume above speaks for another.
+    pub(super) fn way_to(&self, id: &VolumeId) -> Option<Way> {
+        let volume = self.volumes.get(id).filter(|volume| volume.fails_on_the_way())?;
+        let is_above = |other: &&Volume| {
+            other.mountpoint != volume.mountpoint && volume.mountpoint.is_within(&other.mountpoint)
+        };
+        let is_ill = |other: &&Volume| {
+            other.condition.state.is_sick() || other.condition.state == HealthState::Suspect
+        };
+        let above = self.volumes.values().filter(is_above).filter(is_ill);
+        let nearest = above.max_by_key(|other| other.mountpoint.as_bytes().len())?;
+        Some(Way { mountpoint: nearest.mountpoint.clone(), causes: nearest.causes(&self.below) })
+    }
+
     /// Takes which devices lie below which superblocks.
     pub(super) fn take_devices(&mut self, devices: BTreeMap<SuperblockId, Vec<Device>>) {
         self.below.devices = devices;

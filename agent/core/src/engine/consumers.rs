@@ -13,13 +13,18 @@ use crate::engine::{Engine, Output};
 use crate::id::{MountId, SuperblockId};
 use crate::memory::LeftMemory;
 use crate::observation::PlanReport;
+use crate::remediation::consumers::is_guard;
 use crate::remediation::{Action, Plan};
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::verdict::Reason;
+use crate::volume::Reach;
 
-/// So many replaced superblocks are remembered of a volume. With more the oldest is forgotten.
+/// So many replaced superblocks are remembered of a volume. With more the oldest that no mount shows is forgotten: only
+/// files are open on it.
 const FORMER: usize = 4;
+/// … and so many in all. With more the oldest is forgotten; what is left keeps the volume from being healthy.
+const FORMER_MOUNTED: usize = 64;
 /// The most mounts and processes that are shown of a volume.
 const SHOWN: usize = 16;
 /// The most that a sentence names.
@@ -121,8 +126,11 @@ impl Volume {
         let is_same = |former: &Former| former.is(dead.superblock, dead.holding.is_some());
         self.held.former.retain(|former| !is_same(former));
         self.held.former.push(Former { dead, since: now, found: None });
-        if self.held.former.len() > FORMER {
-            self.held.former.remove(0);
+        let is_idle = |former: &Former| former.found.as_ref().is_some_and(|found| found.mounts == 0);
+        let idle = self.held.former.iter().position(is_idle).filter(|_| self.held.former.len() > FORMER);
+        let oldest = (self.held.former.len() > FORMER_MOUNTED).then_some(0);
+        if let Some(index) = idle.or(oldest) {
+            self.held.former.remove(index);
         }
     }
 
@@ -215,17 +223,24 @@ impl Volume {
         true
     }
 
+    /// A plan that puts guards in the place of what it takes away has failed, or was cut off. They are looked for by
+    /// what they say of themselves; the superblock only tells them from those of another plan.
+    pub(super) fn may_have_guards(&mut self, superblock: Option<SuperblockId>, now: Monotonic) {
+        if self.spec.as_ref().is_none_or(|spec| spec.repair.consumers == Reach::Nothing) {
+            return;
+        }
+        let superblock = superblock.unwrap_or(SuperblockId { major: 0, minor: 0 });
+        let (volume, ids, gone) = (self.id.clone(), BTreeSet::new(), BTreeSet::new());
+        self.remember_former(Dead { volume, superblock, holding: None, ids, gone, is_shown: false }, now);
+    }
+
     /// A plan ended that took consumers along. Until the next look those that it replaced count as replaced.
     pub(super) fn consumers_followed(&mut self, plan: &Plan, report: &PlanReport, now: Monotonic) {
         let has = |is_meant: fn(&Action) -> bool| plan.actions.iter().any(is_meant);
         let is_good = report.outcome.is_success();
         if has(|action| matches!(action, Action::CoverConsumers { .. })) && !is_good {
             // Not every guard may have gone again.
-            let (volume, none) = (self.id.clone(), BTreeSet::new());
-            let (ids, gone) = (none.clone(), none);
-            let guards = |superblock| Dead { volume, superblock, holding: None, ids, gone, is_shown: false };
-            let dead = plan.old.map(guards);
-            dead.into_iter().for_each(|dead| self.remember_former(dead, now));
+            self.may_have_guards(plan.old, now);
         }
         if !has(|action| matches!(action, Action::SwapConsumers { .. })) {
             return;
@@ -290,9 +305,11 @@ impl Engine {
         let place = self.volumes.get(&found.volume).map(|volume| &volume.mountpoint);
         let Some((table, place)) = self.table.as_ref().zip(place) else { return found };
         let top = table.top_at(place).map(|mount| mount.id);
-        let is_covered = |mount: &&Mount| {
-            Some(mount.id) != top && mount.superblock == found.superblock && found.ids.contains(&mount.id)
+        let is_of_it = |mount: &Mount| {
+            if found.has_holding { mount.superblock == found.superblock } else { is_guard(mount) }
         };
+        let is_covered =
+            |mount: &&Mount| Some(mount.id) != top && is_of_it(mount) && found.ids.contains(&mount.id);
         let covered = table.stack_at(place).into_iter().filter(is_covered).count();
         found.mounts = found.mounts.saturating_sub(covered as u64);
         for _ in 0..covered {

@@ -176,14 +176,8 @@ impl Engine {
         if let Some((pause, _)) = self.pauses.of(&volume.id) {
             return Some(Refused::Paused(pause.clone()));
         }
-        if let Some(plan) = self.plan_in_the_way(volume) {
-            return Some(Refused::Busy(plan));
-        }
-        if self.settling.concerns(&volume.id, &volume.mountpoint) {
-            return Some(Refused::Unsettled);
-        }
-        let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
-        is_looking.then_some(Refused::Looking)
+        let in_the_way = self.in_the_way(volume, self.plan_in_the_way(volume));
+        in_the_way.or_else(|| self.is_worked_on(volume).then_some(Refused::Looking))
     }
 
     fn remount(
@@ -217,7 +211,8 @@ impl Engine {
         self.tell(&Scope::Volume(id.clone()), (Deed::Remount, Some(by), message), now, outputs);
     }
 
-    /// Drops all that is known of a volume. What the table and the configuration say of it is taken in at once again.
+    /// Drops all that is known of a volume, but not its pause. What the table and the configuration say of it is taken
+    /// in at once again.
     fn forget_by_hand(
         &mut self,
         id: &VolumeId,
@@ -225,16 +220,17 @@ impl Engine {
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) -> Result<Done, Refused> {
+        // What a person has stopped begins only by a person's word.
+        let paused = self.pauses.volumes.get(id).cloned();
         let Some(volume) = self.volumes.get(id) else {
             let was_kept = self.remembered.remove(id).is_some();
             outputs.extend(was_kept.then(|| Output::Forget(id.clone())));
-            return if was_kept { Ok(Done::Forgotten) } else { Err(Refused::NoSuchVolume) };
+            let is_known = was_kept || paused.is_some();
+            return if is_known { Ok(Done::Forgotten { paused }) } else { Err(Refused::NoSuchVolume) };
         };
-        if let Some(running) = self.running.values().find(|running| running.plan.volume == *id) {
-            return Err(Refused::Busy(running.plan.id));
-        }
-        if self.settling.concerns(id, &volume.mountpoint) {
-            return Err(Refused::Unsettled);
+        let own = self.running.values().find(|running| running.plan.volume == *id);
+        if let Some(refused) = self.in_the_way(volume, own.map(|running| running.plan.id)) {
+            return Err(refused);
         }
         self.volumes.remove(id);
         self.absent.remove(id);
@@ -247,7 +243,7 @@ impl Engine {
         self.touched.insert(id.clone());
         let message = format!("{by} had all that was known of it forgotten");
         self.tell(&Scope::Volume(id.clone()), (Deed::Forget, Some(by), message), now, outputs);
-        Ok(Done::Forgotten)
+        Ok(Done::Forgotten { paused })
     }
 
     fn name_again(&mut self, id: &VolumeId, now: Monotonic) {

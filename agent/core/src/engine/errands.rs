@@ -1,11 +1,12 @@
 //! What a worker does besides looking, because a person asked for it. It takes the place of a look on its
-//! superblock: while one is out no other is, and who comes later waits.
+//! superblock: while one is out no other is, and who comes later waits. A plan and an errand are never at work at the
+//! same place: who comes first is let to its end, unless it hangs.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::discovery::Presence;
-use crate::engine::probing::pop;
+use crate::engine::probing::{Work, pop};
 use crate::engine::{Engine, Output};
 use crate::id::{SuperblockId, VolumeId};
 
@@ -38,7 +39,7 @@ impl Engine {
             return;
         }
         let order = self.volumes.get(&id).and_then(|volume| {
-            let probe = self.probing.begin(superblock, volume);
+            let probe = self.probing.begin(superblock, volume, Work::Errand);
             volume.probe_order(probe)
         });
         outputs.extend(order.map(Output::Errand));

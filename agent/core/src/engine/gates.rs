@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use alloc::{format, string::String};
 
 use crate::engine::reach::Standing as ServerStanding;
-use crate::engine::volume::Volume;
+use crate::engine::volume::{Volume, is_of_server};
 use crate::engine::{Engine, Output};
 use crate::fstype::FsClass;
 use crate::id::{QuestionId, VolumeId};
@@ -76,17 +76,20 @@ impl Volume {
             return None;
         }
         let spec = self.spec.as_ref();
+        let known = self.known.as_deref().filter(|_| self.shown.is_none());
         // What mounts it by itself may know another port than anybody could guess.
         let is_told = |spec: &VolumeSpec| spec.repair.method == Method::Mount || !spec.options.is_empty();
-        if self.shown.is_none() && !spec.is_some_and(is_told) {
+        if self.shown.is_none() && known.is_none() && !spec.is_some_and(is_told) {
             return None;
         }
         let wanted = spec.and_then(|spec| spec.fstype.as_deref());
-        let fstype = wanted.or(self.fstype())?;
-        let source = spec.and_then(|spec| spec.source.as_deref()).or(self.source())?;
+        let fstype = wanted.or(self.fstype()).or(known.map(|known| known.fstype.as_str()))?;
+        let source = spec.and_then(|spec| spec.source.as_deref());
+        let source = source.or(self.source()).or(known.map(|known| known.source.as_slice()))?;
         let options = spec.into_iter().flat_map(|spec| spec.options.iter().map(String::as_bytes));
         let shown = self.shown.iter().flat_map(|shown| shown.where_it_listens.iter().map(Vec::as_slice));
-        Service::of(fstype, source, shown.chain(options))
+        let seen = known.into_iter().flat_map(|known| known.super_options.iter());
+        Service::of(fstype, source, seen.filter(|word| is_of_server(word)).chain(shown).chain(options))
     }
 }
 

@@ -242,12 +242,6 @@ impl Engine {
         self.incidents.all().cloned().collect()
     }
 
-    /// The open incident that a volume is part of: its repair is one of several for one cause.
-    #[must_use]
-    pub fn incident_of(&self, id: &VolumeId) -> Option<&Incident> {
-        self.incidents.of(id)
-    }
-
     /// Notes whether a volume is sick for something that others may suffer from too.
     pub(super) fn correlate(&mut self, id: &VolumeId, now: Monotonic) {
         let Some(volume) = self.volumes.get(id) else { return };

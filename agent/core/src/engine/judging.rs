@@ -14,6 +14,7 @@ use crate::health::rules::{Facts, Judgement, Rule, Test, judge};
 use crate::health::window::{Span, speaks_of_storage};
 use crate::health::{Event, step};
 use crate::observation::{Op, Task};
+use crate::path::escape;
 use crate::policy::Thresholds;
 use crate::remediation::budget::Pace;
 use crate::time::Monotonic;
@@ -135,6 +136,12 @@ impl Volume {
 
     fn described(&self, facts: &Facts<'_>, judgement: &Judgement) -> String {
         let seen = describe(facts, judgement);
+        if let Some(way) = self.way.as_ref().filter(|_| judgement.rule.is_some()) {
+            return format!(
+                "the way to it leads through {}, which is sick itself: {seen}",
+                escape(way.mountpoint.as_bytes())
+            );
+        }
         match judgement.rule {
             Some(rule) if rule.reason == Reason::ConsumerStale => {
                 format!("{} ({seen})", self.held.sentence())

@@ -15,9 +15,9 @@ use crate::engine::judging::FALLS;
 use crate::engine::volume::Volume;
 use crate::engine::{Engine, Output};
 use crate::health::loss::Loss;
-use crate::health::rules::Test;
+use crate::health::rules::{LONG, Test};
 use crate::id::{MountId, SuperblockId, VolumeId};
-use crate::memory::{Known, LeftMemory, Memory, MountMemory, Trouble};
+use crate::memory::{HookMemory, Known, Learnt, LeftMemory, Memory, MountMemory, Trouble};
 use crate::policy::{Policy, Thresholds};
 use crate::time::Monotonic;
 use crate::topology::walk::Walks;
@@ -37,8 +37,9 @@ pub(super) struct Mark {
     falls: (usize, Option<Monotonic>),
     attempts: (usize, Option<Monotonic>),
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
-    was_readable: bool,
-    place: (Option<Arc<Known>>, Option<String>),
+    asked: [Option<HookMemory>; 2],
+    was_allowed: (bool, bool),
+    place: (Option<Arc<Known>>, Option<Learnt>),
     mount: Option<MountMark>,
     left: Vec<LeftMemory>,
 }
@@ -50,6 +51,7 @@ struct MountMark {
     flags: (bool, bool),
     shutdown: Option<Monotonic>,
     writes_ended: Option<Monotonic>,
+    own_errors: Option<(u64, u64)>,
     loss: Option<LossMark>,
     damage: Option<LossMark>,
 }
@@ -66,6 +68,7 @@ impl MountMark {
             flags: (mount.was_rw, mount.storage_errors),
             shutdown: mount.shutdown,
             writes_ended: mount.writes_ended,
+            own_errors: mount.own_errors,
             loss: mount.loss.as_ref().map(told),
             damage: mount.damage.as_ref().map(told),
         }
@@ -90,26 +93,36 @@ impl Volume {
             falls: (self.falls.len(), self.falls.last().copied()),
             attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
             budget: (failed, ended, self.budget.not_before()),
-            was_readable: self.evidence.was_readable,
-            place: (self.known.clone(), self.fsid.clone()),
+            asked: self.hook_memories(),
+            was_allowed: (self.evidence.was_readable, self.evidence.was_written),
+            place: (self.known.clone(), self.learnt.clone()),
             mount: self.mount_memory().as_ref().map(MountMark::of),
             left: self.left_behind(),
         }
+    }
+
+    /// Of the volume itself, and of its consumers.
+    fn hook_memories(&self) -> [Option<HookMemory>; 2] {
+        let hook = self.spec.as_ref().and_then(|spec| spec.repair.hook.as_ref());
+        [&self.asking, &self.consumer_asking].map(|asking| asking.memory(hook))
     }
 
     /// Of the mount that is there; before the first table, of the one that was.
     fn mount_memory(&self) -> Option<MountMemory> {
         let Some(shown) = &self.shown else { return self.recalled_mount.clone() };
         let evidence = &self.evidence;
+        let table = &evidence.table;
+        let storage_errors = table.ro && self.readonly_by_storage();
         Some(MountMemory {
             superblock: shown.superblock,
             mount_id: shown.mount_id,
             unique: shown.unique(),
             since: evidence.since,
-            was_rw: evidence.table.was_rw,
-            storage_errors: evidence.table.ro && self.readonly_by_storage(),
+            was_rw: table.was_kept_rw || table.rw_since.is_some() || (table.was_rw && storage_errors),
+            storage_errors,
             shutdown: evidence.shutdown,
             writes_ended: evidence.writes_ended,
+            own_errors: evidence.own_errors,
             loss: evidence.lost.clone(),
             damage: evidence.damage.clone(),
         })
@@ -129,19 +142,23 @@ impl Volume {
             message: String::from(message),
         });
         let (failed, ended) = self.budget.record();
+        let [asked, asked_of_consumers] = self.hook_memories();
         Memory {
             volume: self.id.clone(),
             mountpoint: self.mountpoint.clone(),
             named: self.spec.is_some(),
             known: self.known.clone(),
-            fsid: self.fsid.clone(),
+            learnt: self.learnt.clone(),
             trouble,
             falls: self.falls.clone(),
             attempts: self.budget.attempts().to_vec(),
             failed,
             ended,
             not_before: self.budget.not_before(),
+            asked,
+            asked_of_consumers,
             was_readable: self.evidence.was_readable,
+            was_written: self.evidence.was_written,
             mount: self.mount_memory(),
             left: self.left_behind(),
         }
@@ -157,13 +174,22 @@ impl Volume {
         let surplus = memory.falls.len().saturating_sub(FALLS);
         self.falls = memory.falls.into_iter().skip(surplus).map(|at| at.min(now)).collect();
         self.evidence.was_readable = memory.was_readable;
+        self.evidence.was_written = memory.was_written;
         self.recalled_mount = memory.mount;
         self.known = memory.known;
-        self.is_fsid_recalled = memory.fsid.is_some();
-        self.fsid = memory.fsid;
+        self.is_learnt_recalled = memory.learnt.is_some();
+        self.learnt = memory.learnt;
         self.recall_left(memory.left, now);
         match memory.trouble {
-            Some(trouble) => self.recall_trouble(trouble, thresholds, now),
+            Some(trouble) => {
+                self.recall_trouble(trouble, thresholds, now);
+                // It was about that trouble. What is well by now needs no leave.
+                if self.condition.state.is_sick() {
+                    let hook = self.spec.as_ref().and_then(|spec| spec.repair.hook.as_ref());
+                    self.asking.recall(memory.asked, hook);
+                    self.consumer_asking.recall(memory.asked_of_consumers, hook);
+                }
+            }
             None if memory.was_readable => {
                 self.condition.is_recalled = true;
                 self.condition.message = format!("{BEFORE}it could be read");
@@ -202,7 +228,9 @@ impl Volume {
     pub(super) fn recall_mount(&mut self, mount: &Mount, now: Monotonic) {
         // The failures of an earlier run are not forgotten: the first bad look confirms them.
         if self.condition.is_recalled && self.condition.state.is_sick() {
-            self.evidence.failures = self.watch.failures.max(1).saturating_sub(1);
+            let is_odd = self.condition.reason == Some(Reason::IoError);
+            let enough = self.watch.failures.max(1).saturating_mul(if is_odd { LONG } else { 1 });
+            self.evidence.failures = enough.saturating_sub(1);
         }
         let Some(known) = self.recalled_mount.take() else { return };
         let is_other = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
@@ -212,11 +240,13 @@ impl Volume {
         }
         self.evidence.since = known.since.min(self.evidence.since);
         self.evidence.table.was_rw = known.was_rw;
+        self.evidence.table.was_kept_rw = known.was_rw;
         if known.storage_errors {
             self.evidence.readonly_cause.storage_failed(now);
         }
         self.evidence.shutdown = known.shutdown;
         self.evidence.writes_ended = known.writes_ended;
+        self.evidence.own_errors = known.own_errors;
         self.evidence.lost = known.loss;
         self.evidence.damage = known.damage;
     }

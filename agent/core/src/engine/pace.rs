@@ -3,7 +3,8 @@
 //! A healthy volume has its interval, a little before or after. Doubt shortens it. A hint from the kernel asks for
 //! a look at once, at most one such look every 100 ms. Hints that good looks keep answering (one bad file on a good volume)
 //! double that pause each time, up to the interval: what is lost then is the quickness of the next detection on
-//! that volume, what is kept is a quiet agent. A bad look, or a window without hints, restores the quickness.
+//! that volume, what is kept is a quiet agent. A bad look that finds something new, or a window without hints, restores
+//! the quickness. What a few quick looks in doubt find again and again is no news: then the interval is enough.
 //!
 //! Slower for automounts: every walk over a trap counts as its use, so a rhythm shorter than its time-out would keep
 //! it mounted for ever. A healthy automount is looked at once in two time-outs, which delays its expiry by one at
@@ -27,7 +28,8 @@ const CLOSE: Duration = Duration::from_millis(500);
 const SICK: Duration = Duration::from_secs(1);
 /// Answered hints after which they no longer shorten the interval.
 const CHRONIC: u32 = 3;
-/// Quick looks at an automount, one after the other, before it is left alone for a while.
+/// Quick looks in doubt, one after the other, that find the same; or at an automount, before it is left alone for a
+/// while.
 const QUICK_LOOKS: u32 = 8;
 /// How many of its time-outs an automount is left alone for.
 const TIMEOUTS_ALONE: u32 = 2;
@@ -42,6 +44,8 @@ const TICKS: u32 = 50;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rhythm {
     interval: Duration,
+    /// So many failures are proof.
+    failures: u32,
     /// An automount must be left alone for so long.
     alone: Option<Duration>,
 }
@@ -50,7 +54,7 @@ impl Rhythm {
     pub(super) fn new(watch: &Watch, automount: Option<Automount>) -> Self {
         let expires_after = automount.and_then(|automount| automount.expires_after);
         let alone = expires_after.map(|time| time.saturating_mul(TIMEOUTS_ALONE));
-        Self { interval: watch.interval, alone }
+        Self { interval: watch.interval, failures: watch.failures, alone }
     }
 
     /// The longest time between two looks.
@@ -76,10 +80,14 @@ pub(super) struct ProbeClock {
     pub(super) outstanding: Option<ProbeId>,
     /// It passed its deadline, and began then.
     pub(super) stuck_since: Option<Monotonic>,
+    /// The last answers were late, and failures.
+    pub(super) fails_late: bool,
     /// Rounds of hints that good looks answered, one after the other.
     answered_hints: u32,
     /// Looks since the last hint, or since the volume was last left alone.
     quick: u32,
+    /// Bad looks, one after the other, that found what the one before had found.
+    alike: u32,
     last_hint: Option<Monotonic>,
 }
 
@@ -113,14 +121,33 @@ impl ProbeClock {
         self.sequence = self.sequence.saturating_add(1);
     }
 
-    /// It answered.
+    /// It answered before its deadline.
+    pub(super) fn answer_in_time(&mut self, now: Monotonic) {
+        self.fails_late = false;
+        self.answer(now);
+    }
+
+    /// It answered after its deadline, with a failure. The next look is an ordinary one.
+    pub(super) fn failed_late(&mut self) {
+        self.fails_late = true;
+        self.wanted = None;
+    }
+
+    /// It answered, or is gone.
     pub(super) fn answer(&mut self, now: Monotonic) {
         self.outstanding = None;
         self.stuck_since = None;
         self.answered = Some(now);
     }
 
-    /// A good look answered the hints that there were.
+    /// A look found nothing wrong or something else than the one before, or the same again. Says whether that is news:
+    /// the same is for as long as quick looks are made.
+    pub(super) fn found(&mut self, is_new: bool, rhythm: &Rhythm) -> bool {
+        self.alike = if is_new { 0 } else { self.alike.saturating_add(1) };
+        self.is_curious(rhythm)
+    }
+
+    /// A look answered the hints that there were: it was good, or found what is known.
     pub(super) fn hints_answered(&mut self) {
         self.answered_hints = self.answered_hints.saturating_add(1);
     }
@@ -157,13 +184,18 @@ impl ProbeClock {
         }
     }
 
+    /// Whether one more quick look may say more than the last ones.
+    fn is_curious(&self, rhythm: &Rhythm) -> bool {
+        self.alike < QUICK_LOOKS.max(rhythm.failures)
+    }
+
     fn interval(&self, rhythm: Rhythm, state: HealthState) -> Duration {
         let is_rested = state == HealthState::Healthy || self.quick >= QUICK_LOOKS;
         if rhythm.alone.is_some() && is_rested {
             return rhythm.longest();
         }
         let shortest = match state {
-            HealthState::Suspect if self.answered_hints < CHRONIC => CLOSE,
+            HealthState::Suspect if self.answered_hints < CHRONIC && self.is_curious(&rhythm) => CLOSE,
             HealthState::Probation => CLOSE,
             HealthState::Degraded | HealthState::Recovering => SICK,
             HealthState::Unknown | HealthState::Healthy | HealthState::Suspect | HealthState::Quarantined => {

@@ -1,19 +1,27 @@
 //! Probes that are out: one at a time for each superblock, whichever volume it is for.
 //!
 //! A probe that passed its deadline blocks its superblock until its worker comes back or dies: a second one would
-//! hang beside it. Volumes that share a superblock queue in the order in which they came.
+//! hang beside it, and only an answer tells what is slow from what hangs. Volumes that share a superblock queue in the
+//! order in which they came.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::discovery::Presence;
 use crate::engine::volume::Volume;
-use crate::engine::{Engine, Note, Output, ProbeOrder};
+use crate::engine::{Engine, Input, Note, Output, ProbeOrder};
 use crate::health::evidence::{Look, Told};
+use crate::health::rules::LOST_LOOKS;
 use crate::id::{Generation, ProbeId, SuperblockId, VolumeId};
-use crate::observation::{ProbeReport, ProbeResult, Source};
+use crate::observation::{NotRun, ProbeReport, ProbeResult, Source};
+use crate::policy::Thresholds;
 use crate::time::Monotonic;
+use crate::volume::Identity;
+
+/// A worker that was lost is replaced, and the look made up for, after this time.
+const AFTER_LOSS: Duration = Duration::from_millis(100);
 
 /// One probe that is out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,16 +29,36 @@ struct Out {
     superblock: SuperblockId,
     volume: VolumeId,
     generation: Generation,
+    what: Work,
     /// It passed its deadline, and began then.
     stuck_since: Option<Monotonic>,
+    /// Its worker was told to end: that it does says nothing about the volume.
+    is_let_go: bool,
 }
 
-/// A look of another volume that hangs on the same superblock.
+/// Whether looks that hang may be of no use after this.
+pub(super) const fn may_leave_looks_behind(input: &Input) -> bool {
+    match input {
+        Input::MountTable(_) | Input::Policy(_) | Input::Renewed(..) | Input::ErrandHangs(..) => true,
+        Input::Probe(report) => matches!(report.result, ProbeResult::TimedOut { .. }),
+        _ => false,
+    }
+}
+
+/// What a worker is out for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    Look,
+    /// What a person asked for.
+    Errand,
+}
+
+/// What hangs on the superblock of a volume and is not its own look: that of another volume, or an errand of any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Behind {
     /// When it began.
     pub(super) since: Monotonic,
-    /// That volume is no longer there: it was repaired or unmounted, and its look is left behind.
+    /// The volume that it is for is no longer there: it was repaired or unmounted, and its look is left behind.
     pub(super) has_left: bool,
 }
 
@@ -82,19 +110,36 @@ impl Probing {
     }
 
     /// A look or an errand is out there for a volume.
-    pub(super) fn begin(&mut self, superblock: SuperblockId, volume: &Volume) -> ProbeId {
+    pub(super) fn begin(&mut self, superblock: SuperblockId, volume: &Volume, what: Work) -> ProbeId {
         self.last = self.last.saturating_add(1);
         let id = ProbeId(self.last);
         let (volume, generation) = (volume.id.clone(), volume.generation);
         self.busy.insert(superblock, id);
-        self.out.insert(id, Out { superblock, volume, generation, stuck_since: None });
+        self.out
+            .insert(id, Out { superblock, volume, generation, what, stuck_since: None, is_let_go: false });
         id
+    }
+
+    /// Whether a worker is on an errand for this volume, or on its superblock, and may come back soon.
+    pub(super) fn is_on_errand(&self, volume: &VolumeId, superblock: Option<SuperblockId>) -> bool {
+        self.out.values().any(|out| {
+            let is_there = out.volume == *volume || Some(out.superblock) == superblock;
+            out.what == Work::Errand && out.stuck_since.is_none() && is_there
+        })
     }
 
     fn end(&mut self, id: ProbeId) -> Option<Out> {
         let out = self.out.remove(&id)?;
         self.busy.remove(&out.superblock);
         Some(out)
+    }
+}
+
+impl Out {
+    /// Whether the volume still shows what is looked at.
+    fn is_of(&self, volume: &Volume) -> bool {
+        let shown = volume.shown.as_ref();
+        volume.generation == self.generation && shown.is_some_and(|shown| shown.superblock == self.superblock)
     }
 }
 
@@ -107,7 +152,7 @@ impl Volume {
         Some(self.hold_until.map_or(due, |until| due.max(until)))
     }
 
-    /// Takes whether a look of another volume hangs on its superblock: then it cannot be looked at.
+    /// Takes whether anything but its own look hangs on its superblock: then it cannot be looked at.
     pub(super) fn stand_behind(&mut self, ahead: Option<Behind>, now: Monotonic) {
         self.behind = ahead.filter(|_| self.probes.outstanding.is_none());
         self.evidence.overdue = self.overdue_at().is_some_and(|time| time <= now);
@@ -137,43 +182,47 @@ impl Volume {
         })
     }
 
-    fn take_report(&mut self, report: &ProbeReport, slow_percent: u32, now: Monotonic) {
-        let slow_after = self.watch.deadline.saturating_mul(slow_percent) / 100;
+    fn take_report(&mut self, report: &ProbeReport, thresholds: &Thresholds, now: Monotonic) {
+        let slow_after = self.watch.deadline.saturating_mul(thresholds.slow_percent) / 100;
         // The first good look after a fall ends an incident in which the hints were right.
         let had_hints = !self.evidence.kernel.is_empty() && !self.condition.state.is_sick();
+        let only_for = self.shown.as_ref().and_then(|shown| shown.only_for);
+        self.evidence.is_closed = only_for.is_some_and(|owner| owner != self.looks_as());
+        let before = self.evidence.look;
         let told = self.evidence.look(report, slow_after, now);
+        let is_other = before != self.evidence.look;
+        if report.result == ProbeResult::NotRun(NotRun::WorkerLost) && self.evidence.lost_looks < LOST_LOOKS {
+            self.probes.want(now + AFTER_LOSS);
+        }
         self.last_probe = Some((report.started, report.took, report.result.clone()));
         let is_good = self.evidence.look == Look::Good;
         if is_good && self.evidence.good.is_some_and(|good| good.at == now) {
             self.last_ok = Some(now);
         }
-        if let ProbeResult::Ok(ok) = &report.result {
+        if let ProbeResult::Ok(ok) | ProbeResult::WriteFailed { read: ok, .. } = &report.result {
             self.root_inode = Some(ok.root_inode);
-            if self.fsid.is_none() || core::mem::take(&mut self.is_fsid_recalled) {
-                self.fsid.clone_from(&ok.fsid);
-            }
+            self.learn(Identity { uuid: ok.uuid.clone(), fsid: ok.fsid.clone() }, thresholds, now);
         }
         match told {
             Told::Good if had_hints && self.evidence.kernel.is_empty() => self.probes.hints_answered(),
-            Told::Error(errno, op) => self.count((errno, op, Source::Probe), 1),
+            Told::Error(errno, op) => self.count((errno, op, Source::Probe), 1, now),
             Told::Good | Told::Bad | Told::Nothing => {}
         }
-        if !is_good {
+        let is_news = self.probes.found(is_other || is_good, &self.rhythm());
+        if !is_news {
+            self.probes.hints_answered();
+        } else if is_other || !is_good {
             self.probes.hints_believed();
         }
     }
 }
 
 impl Engine {
-    /// What stands in the way of looks at a superblock: the look of a volume that has not come back.
+    /// What stands in the way of looks at a superblock: a worker that has not come back.
     pub(super) fn hangs_on(&self, superblock: SuperblockId) -> Option<Behind> {
         let out = self.probing.out_on(superblock)?;
         let since = out.stuck_since?;
-        let is_there = |volume: &Volume| {
-            let shown = volume.shown.as_ref();
-            volume.generation == out.generation && shown.is_some_and(|shown| shown.superblock == superblock)
-        };
-        let has_left = !self.volumes.get(&out.volume).is_some_and(is_there);
+        let has_left = !self.volumes.get(&out.volume).is_some_and(|volume| out.is_of(volume));
         Some(Behind { since, has_left })
     }
 
@@ -205,7 +254,7 @@ impl Engine {
             self.probing.wait(superblock, id);
             return false;
         }
-        let probe = self.probing.begin(superblock, volume);
+        let probe = self.probing.begin(superblock, volume, Work::Look);
         volume.probes.order(probe, volume.condition.state, now);
         outputs.extend(volume.probe_order(probe).map(Output::Probe));
         true
@@ -231,7 +280,6 @@ impl Engine {
             }
         };
         self.touch_behind(&out);
-        let slow_percent = self.policy.thresholds.slow_percent;
         match self.volumes.get_mut(&out.volume) {
             Some(volume)
                 if volume.generation == out.generation && volume.probes.outstanding == Some(report.id) =>
@@ -239,11 +287,11 @@ impl Engine {
                 let mut report = report.clone();
                 report.started = report.started.min(now);
                 let root_inode = volume.root_inode;
-                volume.take_report(&report, slow_percent, now);
+                volume.take_report(&report, &self.policy.thresholds, now);
                 if timed_out {
                     volume.probes.stuck_since = Some(report.started);
                 } else {
-                    volume.probes.answer(now);
+                    volume.probes.answer_in_time(now);
                 }
                 self.track_learnt |= root_inode != volume.root_inode;
                 self.touched.insert(out.volume.clone());
@@ -272,18 +320,64 @@ impl Engine {
         out.stuck_since = Some(began);
         let out = out.clone();
         self.touch_behind(&out);
+        self.let_plans_begin(&out);
         self.freed.push(out.superblock);
     }
 
-    /// An abandoned worker came back or died. What it would have said is too old; the next look says it.
+    /// Lets go of looks that hang where their mount is gone, or where a plan begins to replace it.
+    pub(super) fn let_go(&mut self, outputs: &mut Vec<Output>) {
+        let mut going = Vec::new();
+        for (id, out) in &mut self.probing.out {
+            let is_there = self.volumes.get(&out.volume).is_some_and(|volume| out.is_of(volume));
+            let is_replaced = || {
+                self.running.values().any(|running| {
+                    running.plan.volume == out.volume || running.superblock == Some(out.superblock)
+                })
+            };
+            if out.stuck_since.is_some() && !out.is_let_go && (!is_there || is_replaced()) {
+                out.is_let_go = true;
+                going.push(Output::LetGo(*id));
+            }
+        }
+        // Before the plan: a device that is looked at is in use.
+        outputs.splice(0..0, going);
+    }
+
+    /// A probe that had timed out has answered. What it found may be too old, and the next look says it. But where it
+    /// waits for long and fails then, again and again, as soft mounts of a server that is away do, it is not slow.
+    pub(super) fn probe_late(&mut self, report: &ProbeReport, now: Monotonic) {
+        let is_good = matches!(report.result, ProbeResult::Ok(_));
+        let out = self.probing.out.get(&report.id).cloned();
+        self.probe_returned(report.id, now);
+        if is_good {
+            return;
+        }
+        let volume = out.and_then(|out| self.volumes.get_mut(&out.volume).filter(|volume| out.is_of(volume)));
+        if let Some(volume) = volume {
+            volume.evidence.slow = false;
+            volume.probes.failed_late();
+            volume.last_probe = Some((report.started.min(now), report.took, report.result.clone()));
+        }
+    }
+
+    /// Plans wait for the end of an errand, and not for one that hangs.
+    fn let_plans_begin(&mut self, out: &Out) {
+        if out.what == Work::Errand {
+            self.touched.append(&mut self.wanting);
+            self.settling_due = true;
+        }
+    }
+
+    /// The worker of a probe that had timed out is gone. What it would have said is too old; the next look says it.
     pub(super) fn probe_returned(&mut self, id: ProbeId, now: Monotonic) {
         let Some(out) = self.probing.end(id) else { return };
         self.touch_behind(&out);
+        self.let_plans_begin(&out);
         if let Some(volume) = self.volumes.get_mut(&out.volume)
             && volume.probes.outstanding == Some(id)
         {
-            // It was late, but it came.
-            volume.evidence.slow = true;
+            // It was late, but it came; unless it had to.
+            volume.evidence.slow |= !out.is_let_go;
             volume.probes.answer(now);
             volume.probes.want(now);
             self.touched.insert(out.volume);

@@ -14,7 +14,9 @@ use crate::engine::{Engine, Input, Output};
 use crate::errno::Errno;
 use crate::id::{Generation, MountId, PlanId, ProbeId, VolumeId};
 use crate::incident::{Daemon, Device};
-use crate::observation::{Census, NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Unfinished};
+use crate::observation::{
+    Census, NotRun, Op, PlanReport, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Unfinished,
+};
 use crate::policy::Policy;
 use crate::remediation::asking::{Answer as HookAnswer, NoAnswer};
 use crate::remediation::{Outcome, Refusal};
@@ -65,9 +67,21 @@ fn result() -> impl Strategy<Value = ProbeResult> {
                 step: [ProbeStep::Identity, ProbeStep::Root, ProbeStep::Sentinel, ProbeStep::Device, ProbeStep::Write][step],
                 errno: Errno(errno),
             })),
-        1 => Just(ProbeResult::SentinelMissing),
+        1 => prop_oneof![Just(ProbeResult::SentinelMissing), Just(ProbeResult::SentinelDiffers),
+            Just(ProbeResult::SentinelUnusable)],
+        1 => (prop_oneof![Just(13), Just(28), Just(30), Just(5)], any::<bool>()).prop_map(|(errno, read_data)| {
+            let read = ProbeOk { root_inode: 2, read_data, ..ProbeOk::default() };
+            ProbeResult::WriteFailed { errno: Errno(errno), read }
+        }),
+        1 => any::<bool>().prop_map(|read_data| ProbeResult::Ok(ProbeOk {
+            root_inode: 2,
+            read_data,
+            wrote_data: true,
+            ..ProbeOk::default()
+        })),
         1 => Just(ProbeResult::WrongMount { found: device(99) }),
-        1 => Just(ProbeResult::NotRun(NotRun::WorkerLost)),
+        1 => prop_oneof![Just(NotRun::WorkerLost), Just(NotRun::TooManyAbandoned), Just(NotRun::Unreachable),
+            Just(NotRun::NotThatUser)].prop_map(ProbeResult::NotRun),
     ]
 }
 
@@ -196,6 +210,7 @@ fn carry_out(world: &mut World, act: Act) {
             mountpoint: spec(world, volume).mountpoint,
             stage: alloc::format!("/run/mountie/stage/{plan}").as_str().into(),
             old: Some(device(10)),
+            marks: None,
         }])),
         Act::Stray(name) => {
             let path = alloc::format!("/run/mountie/stage/{name}");
@@ -316,6 +331,7 @@ fn outputs(inputs: &[(u64, u32, u16)], is_reversed: bool) -> Vec<Vec<Output>> {
             op: Op::Write,
             count: 2,
             at: world.now,
+            after: None,
             task: None,
         };
         all.push(engine.handle(world.now, Input::Kernel(errors)));

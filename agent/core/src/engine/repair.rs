@@ -18,12 +18,13 @@ use crate::health::loss::Actor;
 use crate::health::rules::Test;
 use crate::id::{Generation, PlanId, SuperblockId, VolumeId};
 use crate::observation::PlanReport;
+use crate::order::Refused;
 use crate::path::BytePath;
 use crate::remediation::asking::{Asking, Standing};
 use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
-use crate::remediation::{Action, Outcome, Plan, Refusal};
+use crate::remediation::{Action, Marks, Outcome, Plan, Refusal};
 use crate::status::{HeldUp, Hold};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
@@ -41,7 +42,7 @@ pub(super) const OWN_CHANGE: Duration = Duration::from_secs(2);
 const CAUSE: Duration = Duration::from_secs(30);
 
 /// File systems whose fsid is made from their UUID; elsewhere it is made from the device number, which another mount
-/// may not have.
+/// may not have. There the UUID itself tells them.
 ///
 /// kernel: `ext4_statfs`, fs/ext4/super.c; `btrfs_statfs`, fs/btrfs/super.c; since 5.x unchanged.
 const FSID_OUTLIVES_MOUNT: [&str; 4] = ["ext2", "ext3", "ext4", "btrfs"];
@@ -107,9 +108,9 @@ impl Volume {
     }
 
     /// Since when the patience of the ladder counts. What has hung is replaced only while a probe is still out: once
-    /// that came back the volume is slow, and the next look says more.
+    /// that came back with something good the volume is slow, and the next look says more.
     pub(super) fn wrong_since(&self, reason: Reason) -> Option<Monotonic> {
-        if reason != Reason::Hung {
+        if reason != Reason::Hung || self.probes.fails_late {
             return Some(self.sick_since);
         }
         self.probes
@@ -145,7 +146,7 @@ impl Volume {
     pub(super) fn rung(&self) -> Option<(&'static Rung, Reason)> {
         let may_act = matches!(self.watch.mode, Mode::Act | Mode::DryRun);
         let is_waiting = self.plan.is_some() || self.hold_until.is_some();
-        if !may_act || is_waiting || self.condition.state != HealthState::Degraded {
+        if !may_act || is_waiting || self.way.is_some() || self.condition.state != HealthState::Degraded {
             return None;
         }
         let Verdict::Sick(reason) = self.judgement.verdict else { return None };
@@ -161,11 +162,16 @@ impl Volume {
     }
 
     /// What stands behind it: what is really mounted there; where nothing is, or something else, what the specification
-    /// wants.
+    /// wants, or else what was there when it was seen last.
     pub(super) fn class(&self) -> FsClass {
         let is_its_own = self.shown.is_some() && self.presence != Some(Presence::WrongMount);
         match &self.spec {
-            Some(spec) if !is_its_own => class_of(spec, None, None),
+            Some(spec) if !is_its_own => {
+                let known = self.known.as_deref();
+                let (fstype, source) =
+                    (known.map(|known| known.fstype.as_str()), known.map(|known| &*known.source));
+                class_of(spec, fstype, source)
+            }
             Some(_) | None => self.evidence.class,
         }
     }
@@ -221,8 +227,10 @@ impl Volume {
         let shown = self.own_mount();
         let stale = self.held.stale().filter(|_| reason == Reason::ConsumerStale);
         let (old, holding) = match (reason, shown) {
+            // Guards stand for something that is gone. Its number may be that of what is to come in their places.
             (Reason::ConsumerStale, _) => {
-                (stale.map(|stale| stale.superblock), stale.and_then(|stale| stale.holding.clone()))
+                let stale = stale?;
+                (stale.holding.is_some().then_some(stale.superblock), stale.holding.clone())
             }
             (_, Some(shown)) => (Some(shown.superblock), Some(shown.holding())),
             (_, None) => (None, None),
@@ -236,6 +244,7 @@ impl Volume {
             fstype: shown.map(|shown| shown.fstype.as_str()),
             source: shown.map(|shown| shown.source.as_slice()),
             identity: self.identity(),
+            server: self.server(),
             daemon: shown.and_then(|shown| below.daemon(shown.superblock)),
             unit_was_tried: self.unit_was_tried,
         };
@@ -248,11 +257,16 @@ impl Volume {
         let shown = self.own_mount().map(|shown| shown.fstype.as_str());
         // What is not there was seen before, perhaps in an earlier run.
         let fstype = shown.or(self.known.as_deref().map(|known| known.fstype.as_str()));
-        let outlives_mount = fstype.is_some_and(|fstype| FSID_OUTLIVES_MOUNT.contains(&fstype));
-        if spec.identity == Identity::default() && outlives_mount {
-            return Identity { uuid: None, fsid: self.fsid.clone() };
+        if spec.identity != Identity::default() {
+            return spec.identity.clone();
         }
-        spec.identity.clone()
+        let Some((learnt, fstype)) = self.learnt().zip(fstype) else { return Identity::default() };
+        match &learnt.fsid {
+            Some(fsid) if FSID_OUTLIVES_MOUNT.contains(&fstype) => {
+                Identity { uuid: None, fsid: Some(fsid.clone()) }
+            }
+            Some(_) | None => Identity { uuid: learnt.uuid.clone(), fsid: None },
+        }
     }
 
     fn end_plan(&mut self, report: &PlanReport, running: &Running, now: Monotonic) -> Option<Event> {
@@ -337,12 +351,24 @@ impl Engine {
         self.hold(id, held, now, outputs);
     }
 
-    /// One plan for a volume, a superblock, a server and a place; only so many on the node; none while a probe
-    /// of the volume is out that would hold the old mount, and none before what a dead run left is settled.
+    /// One plan for a volume, a superblock, a server and a place; only so many on the node; none while a worker
+    /// is out that would hold the old mount, and none before what a dead run left is settled.
     fn is_repair_blocked(&self, id: &VolumeId) -> bool {
         let Some(volume) = self.volumes.get(id) else { return true };
+        self.in_the_way(volume, self.plan_in_the_way(volume)).is_some() || self.is_worked_on(volume)
+    }
+
+    /// What keeps an order or a repair from its volume: this plan, or what a dead run left there.
+    pub(super) fn in_the_way(&self, volume: &Volume, plan: Option<PlanId>) -> Option<Refused> {
+        let is_unsettled = || self.settling.concerns(&volume.id, &volume.mountpoint);
+        plan.map(Refused::Busy).or_else(|| is_unsettled().then_some(Refused::Unsettled))
+    }
+
+    /// Whether a look at the volume is out, or an errand for it or on its superblock. Not one that hangs.
+    pub(super) fn is_worked_on(&self, volume: &Volume) -> bool {
+        let superblock = volume.shown.as_ref().map(|shown| shown.superblock);
         let is_looking = volume.probes.outstanding.is_some() && volume.probes.stuck_since.is_none();
-        is_looking || self.plan_in_the_way(volume).is_some() || self.settling.concerns(id, &volume.mountpoint)
+        is_looking || self.probing.is_on_errand(&volume.id, superblock)
     }
 
     /// A running plan that none for this volume may run beside.
@@ -377,6 +403,8 @@ impl Engine {
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
+        let marks = |old| Marks::of(self.table.as_ref()?, &plan.mountpoint, old);
+        let plan = Plan { marks: plan.old.and_then(marks), ..plan };
         let Some(volume) = self.volumes.get_mut(&plan.volume) else { return };
         self.next_plan = PlanId(self.next_plan.0.max(plan.id.0).saturating_add(1));
         outputs.extend(volume.plan_started(plan.id, now).map(Output::Transition));
@@ -461,7 +489,9 @@ impl Engine {
 impl Volume {
     fn server(&self) -> Option<Vec<u8>> {
         let source = self.spec.as_ref().and_then(|spec| spec.source.as_deref());
-        let source = source.or(self.own_mount().map(|shown| shown.source.as_slice()))?;
+        let source = source.or(self.own_mount().map(|shown| shown.source.as_slice()));
+        // What mounts it by itself mounts what was there before.
+        let source = source.or(self.known.as_deref().map(|known| known.source.as_slice()))?;
         server_of(self.class(), source)
     }
 }

@@ -26,6 +26,7 @@ impl Engine {
             mode: volume.watch.mode,
             condition: volume.condition.clone(),
             errors: volume.errors.clone(),
+            error_times: volume.error_times.clone(),
             claims: volume.evidence.claims.clone(),
             rule: volume.judgement.rule.map(|rule| (rule.name, rule.clears)),
             loss: volume.evidence.lost.clone(),
@@ -60,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Since when a probe has not come back: the volume's own, or one of another volume on the same superblock,
+    /// Since when a probe has not come back: the volume's own, or whatever else is out on the same superblock,
     /// which stands in the way.
     fn stuck_since(&self, volume: &Volume) -> Option<Monotonic> {
         let shown = volume.shown.as_ref().filter(|_| volume.is_watched());

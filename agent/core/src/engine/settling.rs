@@ -39,6 +39,8 @@ struct Remain {
     place: Place,
     attempts: u32,
     not_before: Monotonic,
+    /// The plan's guards are looked for. Not before the first table: until then the volume has not been remembered.
+    guards_sought: bool,
 }
 
 /// All remains that are not settled yet.
@@ -71,12 +73,13 @@ impl Engine {
     /// Takes the intents without an outcome.
     pub(super) fn take_unfinished(&mut self, unfinished: Vec<Unfinished>, now: Monotonic) {
         for old in unfinished {
-            let place =
-                Place { volume: old.volume, mountpoint: old.mountpoint, stage: old.stage, old: old.old };
-            let remain = Remain { place, attempts: 0, not_before: now };
-            self.settling.remains.insert(Settled::Plan(old.plan), remain);
+            let plan = old.plan;
+            let Unfinished { plan: _, volume, mountpoint, stage, old: superblock, marks } = old;
+            let place = Place { volume, mountpoint, stage, old: superblock, marks };
+            let remain = Remain { place, attempts: 0, not_before: now, guards_sought: false };
+            self.settling.remains.insert(Settled::Plan(plan), remain);
             // A plan id is never used twice, whatever the caller said.
-            self.next_plan = self.next_plan.max(PlanId(old.plan.0.saturating_add(1)));
+            self.next_plan = self.next_plan.max(PlanId(plan.0.saturating_add(1)));
         }
         self.settling_due = true;
     }
@@ -89,6 +92,7 @@ impl Engine {
         }
         let Some(table) = self.table.clone() else { return };
         self.find_strays(now);
+        self.seek_guards(now);
         let due: Vec<Settled> = self.settling.remains.keys().cloned().collect();
         for what in due {
             let Some(remain) = self.settling.remains.get(&what) else { continue };
@@ -108,6 +112,18 @@ impl Engine {
         }
     }
 
+    /// A plan may have been cut off between its guards and what they stood for.
+    fn seek_guards(&mut self, now: Monotonic) {
+        for remain in self.settling.remains.values_mut().filter(|remain| !remain.guards_sought) {
+            remain.guards_sought = true;
+            if let Some(volume) = self.volumes.get_mut(&remain.place.volume) {
+                volume.may_have_guards(remain.place.old, now);
+                self.touched.insert(remain.place.volume.clone());
+                self.dead_changed = true;
+            }
+        }
+    }
+
     /// Private places in use that no plan and no intent accounts for.
     fn find_strays(&mut self, now: Monotonic) {
         let Some(table) = &self.table else { return };
@@ -116,7 +132,7 @@ impl Engine {
                 || self.settling.remains.values().any(|remain| remain.place.stage == stage);
             if !is_accounted_for {
                 let place = stray(&stage);
-                let remain = Remain { place, attempts: 0, not_before: now + GRACE };
+                let remain = Remain { place, attempts: 0, not_before: now + GRACE, guards_sought: true };
                 self.settling.remains.insert(Settled::Stray(stage), remain);
             }
         }
@@ -135,8 +151,10 @@ impl Engine {
         if self.running.len() >= self.policy.thresholds.plans_at_once || self.running.values().any(is_taken) {
             return;
         }
-        // A person may be at work at the mount point. The private place is nobody else's.
-        if actions.contains(&Action::DetachTop) && self.pauses.of(&place.volume).is_some() {
+        // A person may be at work at the mount point, or a worker for one. The private place is nobody else's.
+        let is_disturbing =
+            self.pauses.of(&place.volume).is_some() || self.probing.is_on_errand(&place.volume, place.old);
+        if actions.contains(&Action::DetachTop) && is_disturbing {
             return;
         }
         remain.attempts = remain.attempts.saturating_add(1);

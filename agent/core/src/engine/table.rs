@@ -84,6 +84,8 @@ impl Engine {
             self.sync(now, outputs);
         }
         if is_first {
+            // What is there before the agent is not in the making.
+            self.volumes.values_mut().for_each(|volume| volume.evidence.table.was_there_before());
             self.miss_remembered(now);
         }
     }

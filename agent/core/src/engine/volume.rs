@@ -8,6 +8,7 @@ use crate::discovery::{Presence, Sighting};
 use crate::engine::Transition;
 use crate::engine::census::Blocked;
 use crate::engine::consumers::Held;
+use crate::engine::kernel::Writers;
 use crate::engine::memory::Mark;
 use crate::engine::others::Others;
 use crate::engine::pace::{ProbeClock, Rhythm};
@@ -15,22 +16,24 @@ use crate::engine::probing::Behind;
 use crate::errno::Errno;
 use crate::fstype::FsClass;
 use crate::health::Event;
-use crate::health::evidence::Evidence;
+use crate::health::evidence::{Evidence, Look};
 use crate::health::rules::Judgement;
 use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
-use crate::memory::{Known, MountMemory};
-use crate::observation::{Op, PlanReport, ProbeResult, Source, Task};
+use crate::incident::Cause;
+use crate::memory::{Known, Learnt, MountMemory};
+use crate::observation::{Op, PlanReport, ProbeResult, ProbeStep, Source, Task};
 use crate::path::BytePath;
+use crate::policy::Thresholds;
 use crate::remediation::Plan;
 use crate::remediation::asking::Asking;
 use crate::remediation::budget::Budget;
 use crate::remediation::consumers::Holding;
 use crate::status::HeldUp;
 use crate::time::Monotonic;
-use crate::topology::Mount;
 use crate::topology::automount::Automount;
-use crate::verdict::{Condition, HealthState};
-use crate::volume::{Mode, Sentinel, VolumeSpec, Watch};
+use crate::topology::{Mount, directory};
+use crate::verdict::{Condition, HealthState, Reason};
+use crate::volume::{Identity, Mode, Sentinel, VolumeSpec, Watch};
 
 /// An automount that nobody named and nobody uses is known so many times longer than a mount that is gone.
 const IDLE_KEPT: u32 = 60;
@@ -49,6 +52,8 @@ pub(super) struct Shown {
     pub(super) address: Option<Vec<u8>>,
     /// The options that say how and where the server is reached.
     pub(super) where_it_listens: Vec<Vec<u8>>,
+    /// The only user who may look: that of a FUSE file system that lets nobody else in, not even root.
+    pub(super) only_for: Option<u32>,
 }
 
 impl Shown {
@@ -71,12 +76,18 @@ impl Shown {
                 .filter(|word| is_of_server(word))
                 .map(<[u8]>::to_vec)
                 .collect(),
+            only_for: only_user(mount),
         }
     }
 
     /// The id that is never used again, where the table told it.
     pub(super) const fn unique(&self) -> Option<u64> {
         self.unique
+    }
+
+    /// Which directory of its superblock it shows.
+    pub(super) fn directory(&self) -> &[u8] {
+        directory(&self.fstype, &self.root, &self.source)
     }
 
     /// What other mounts of it look like.
@@ -91,9 +102,18 @@ impl Shown {
     }
 }
 
-fn is_of_server(option: &[u8]) -> bool {
+pub(super) fn is_of_server(option: &[u8]) -> bool {
     option == b"rdma"
         || [b"addr=".as_slice(), b"port=", b"proto="].iter().any(|name| option.starts_with(name))
+}
+
+/// kernel: `fuse_allow_current_process`, fs/fuse/dir.c; `user_id` and `allow_other` in `fuse_show_options`,
+/// fs/fuse/inode.c, since 2.6.14. A file system on a device (`fuseblk`) shows both as well.
+fn only_user(mount: &Mount) -> Option<u32> {
+    let owner = mount.super_options.iter().find_map(|word| word.strip_prefix(b"user_id="))?;
+    let is_private =
+        FsClass::of_type(&mount.fstype) == Some(FsClass::Fuse) && !mount.super_options.has("allow_other");
+    str::from_utf8(owner).ok()?.parse().ok().filter(|_| is_private)
 }
 
 /// One volume.
@@ -118,9 +138,12 @@ pub(super) struct Volume {
     /// The trap on which it is mounted.
     pub(super) automount: Option<Automount>,
     pub(super) root_inode: Option<u64>,
-    pub(super) fsid: Option<String>,
+    /// What a look has found, and of what.
+    pub(super) learnt: Option<Learnt>,
     /// It was learnt by an earlier run: the first look replaces it.
-    pub(super) is_fsid_recalled: bool,
+    pub(super) is_learnt_recalled: bool,
+    /// What is mounted there came while a plan of the agent's own was at work.
+    is_own_work: bool,
     /// What is mounted there, or was when it was seen last.
     pub(super) known: Option<Arc<Known>>,
     /// An earlier run had found it, and nothing is there now.
@@ -142,7 +165,10 @@ pub(super) struct Volume {
     /// The plan that mode `dry-run` only tells about.
     pub(super) due_plan: Option<Plan>,
     pub(super) errors: BTreeMap<(Errno, Op, Source), u64>,
+    pub(super) error_times: BTreeMap<(Errno, Op, Source), (Monotonic, Monotonic)>,
     pub(super) culprits: Vec<(Monotonic, Errno, Op, Task)>,
+    /// Who was refused to write.
+    pub(super) writers: Writers,
     /// Who waited on it at the last census.
     pub(super) blocked: Blocked,
     /// Who holds what it showed before.
@@ -153,6 +179,8 @@ pub(super) struct Volume {
     pub(super) probes: ProbeClock,
     /// The look of another volume that hangs on its superblock.
     pub(super) behind: Option<Behind>,
+    /// What the way to it leads through, where looks fail on that way.
+    pub(super) way: Option<Way>,
     pub(super) budget: Budget,
     /// Attempts to take consumers along alone: what fails there must not keep the volume itself from its repair.
     pub(super) consumer_budget: Budget,
@@ -220,8 +248,9 @@ impl Volume {
             generation: Generation::default(),
             automount: None,
             root_inode: None,
-            fsid: None,
-            is_fsid_recalled: false,
+            learnt: None,
+            is_learnt_recalled: false,
+            is_own_work: false,
             known: None,
             is_absent: false,
             ordered: false,
@@ -235,7 +264,9 @@ impl Volume {
             told_plan: false,
             due_plan: None,
             errors: BTreeMap::new(),
+            error_times: BTreeMap::new(),
             culprits: Vec::new(),
+            writers: Writers::default(),
             blocked: Blocked::default(),
             held: Held::default(),
             history: Vec::new(),
@@ -243,6 +274,7 @@ impl Volume {
             last_probe: None,
             probes: ProbeClock::default(),
             behind: None,
+            way: None,
             budget: Budget::default(),
             consumer_budget: Budget::default(),
             plan: None,
@@ -285,6 +317,9 @@ impl Volume {
     pub(super) fn instruct(&mut self, spec: Option<&VolumeSpec>, defaults: &Watch) -> bool {
         let watch = spec.map_or(defaults, |spec| &spec.watch);
         if self.watch != *watch {
+            if self.watch.probe_as != watch.probe_as && self.generation != Generation::default() {
+                self.forget_rights();
+            }
             self.watch = watch.clone();
         }
         if self.spec.as_ref() == spec {
@@ -295,6 +330,17 @@ impl Volume {
         self.due_plan = None;
         self.forget_asked();
         true
+    }
+
+    /// Another user looks from now on: what one was allowed says nothing of what another may.
+    fn forget_rights(&mut self) {
+        self.evidence.was_readable = false;
+        self.evidence.was_written = false;
+    }
+
+    /// As whom it is looked at.
+    pub(super) fn looks_as(&self) -> u32 {
+        self.watch.probe_as.as_ref().map_or(0, |user| user.uid)
     }
 
     /// Takes what a table says. Says whether anything changed.
@@ -327,9 +373,10 @@ impl Volume {
         self.know(mount);
         if let Some(shown) = self.shown.as_mut().filter(|shown| shown.is(mount)) {
             shown.unique = mount.unique.or(shown.unique);
-            // It can be renamed.
-            if shown.root != mount.root {
+            // It can be renamed, and NFS tells that by the source.
+            if shown.root != mount.root || shown.source != mount.source {
                 shown.root.clone_from(&mount.root);
+                shown.source.clone_from(&mount.source);
             }
             if was.0 != self.presence {
                 self.probes.want(now);
@@ -375,6 +422,14 @@ impl Volume {
         self.begin_generation((first_probe, now), came_back)
     }
 
+    /// Whether the last look failed before it came to the volume itself.
+    pub(super) fn fails_on_the_way(&self) -> bool {
+        matches!(
+            self.evidence.look,
+            Look::Failed { step: ProbeStep::Identity, .. } | Look::Hung { step: ProbeStep::Identity }
+        )
+    }
+
     /// Its type: of what is mounted there, else of what should be.
     pub(super) fn fstype(&self) -> Option<&str> {
         let shown = self.shown.as_ref().map(|shown| shown.fstype.as_str());
@@ -385,6 +440,41 @@ impl Volume {
     pub(super) fn source(&self) -> Option<&[u8]> {
         let shown = self.shown.as_ref().map(|shown| shown.source.as_slice());
         shown.or(self.spec.as_ref().and_then(|spec| spec.source.as_deref()))
+    }
+
+    /// What belongs there: as the configuration names it, else as it was seen last.
+    fn meant_source(&self) -> Option<&[u8]> {
+        let named = self.spec.as_ref().and_then(|spec| spec.source.as_deref());
+        named.or_else(|| self.known.as_deref().map(|known| known.source.as_slice()))
+    }
+
+    /// What was learnt of what belongs there now.
+    pub(super) fn learnt(&self) -> Option<&Identity> {
+        let learnt = self.learnt.as_ref()?;
+        (self.meant_source() == Some(learnt.source.as_slice())).then_some(&learnt.identity)
+    }
+
+    /// Takes what a look has found, unless something is known that still counts. What an earlier run knew is replaced,
+    /// and so is what was there before somebody else put another file system in its place, once that is believed.
+    pub(super) fn learn(&mut self, found: Identity, thresholds: &Thresholds, now: Monotonic) {
+        let is_due = match self.learnt() {
+            None => true,
+            Some(known) => {
+                self.is_learnt_recalled || (known.differs(&found) && self.is_believed(thresholds, now))
+            }
+        };
+        if found == Identity::default() || !is_due {
+            return;
+        }
+        self.is_learnt_recalled = false;
+        self.learnt = self.meant_source().map(|source| Learnt { identity: found, source: source.to_vec() });
+    }
+
+    /// Whether what somebody else has mounted there has been good for as long as the longest settle time.
+    fn is_believed(&self, thresholds: &Thresholds, now: Monotonic) -> bool {
+        let is_good = self.condition.state == HealthState::Healthy
+            || self.condition.reason == Some(Reason::ConsumerStale);
+        is_good && !self.is_own_work && now.since(self.settle_from) >= thresholds.probation_max
     }
 
     /// Another superblock is there, and the table says the same of it as of the old one.
@@ -400,9 +490,11 @@ impl Volume {
     ) -> Option<Transition> {
         let is_first = self.generation == Generation::default();
         self.generation = Generation(self.generation.0.saturating_add(1));
+        self.is_own_work = self.plan.is_some() || self.others.own_until.is_some_and(|until| until > now);
         // They wait on the old mount, or failed on it.
         self.blocked = Blocked::default();
         self.culprits.clear();
+        self.writers = Writers::default();
         self.root_inode = None;
         self.due_plan = None;
         self.hold_until = None;
@@ -448,6 +540,15 @@ impl Volume {
         let keep = if is_idle { forget_after.saturating_mul(IDLE_KEPT) } else { forget_after };
         self.gone_since.map(|since| since + keep)
     }
+}
+
+/// A sick volume above another one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Way {
+    /// Where it is mounted.
+    pub(super) mountpoint: BytePath,
+    /// What it depends on.
+    pub(super) causes: Vec<Cause>,
 }
 
 /// What a table changed.

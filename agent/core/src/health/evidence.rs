@@ -13,7 +13,9 @@ use crate::health::loss::{Damage, Loss};
 use crate::health::meaning::{Meaning, class_of, meaning};
 use crate::health::window::{Counter, Group, KernelWindow, Span, speaks_of_storage};
 use crate::id::SuperblockId;
-use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source};
+use crate::observation::{
+    KernelErrors, NotRun, Op, OwnErrors, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source,
+};
 use crate::time::Monotonic;
 use crate::topology::Mount;
 use crate::volume::{Identity, VolumeSpec};
@@ -29,6 +31,10 @@ const EBADMSG: Errno = Errno(74);
 /// A user, group or project has used up its share.
 const EDQUOT: Errno = Errno(122);
 
+/// A mount that is to be read-only may be writable at first: it is bound, and made read-only by a second call, by
+/// `mount` before util-linux 2.39 and by many who make volumes. That takes no longer.
+const MAKING: Duration = Duration::from_secs(5);
+
 /// What is wrong with a sentinel while the root answers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SentinelFault {
@@ -38,6 +44,17 @@ pub enum SentinelFault {
     Differs,
     /// It is not a small regular file on this mount.
     Unusable,
+}
+
+impl SentinelFault {
+    /// Whether the look that found it tried operations of this group. It ended there: it read at most the sentinel.
+    const fn tried(self, group: Group) -> bool {
+        match group {
+            Group::Attributes | Group::Below => true,
+            Group::Data | Group::Faults => matches!(self, Self::Differs),
+            Group::Writes => false,
+        }
+    }
 }
 
 /// The last look that said anything about the volume.
@@ -125,6 +142,10 @@ pub struct TableFacts {
     pub ro: bool,
     /// It was writable before, in this generation.
     pub was_rw: bool,
+    /// Since when the table has said so without a break.
+    pub rw_since: Option<Monotonic>,
+    /// It was writable for longer than whoever mounts it takes to make it read-only, or was written.
+    pub was_kept_rw: bool,
     /// The specification wants it writable.
     pub wants_rw: bool,
     /// The specification wants it read-only.
@@ -142,11 +163,13 @@ pub struct TableFacts {
 
 impl TableFacts {
     /// Takes what one line says, keeping what was known before.
-    pub fn update(&mut self, mount: &Mount, spec: Option<&VolumeSpec>) {
+    pub fn update(&mut self, mount: &Mount, spec: Option<&VolumeSpec>, now: Monotonic) {
+        self.keep_rw(now);
         self.shutdown = mount.super_options.has("shutdown");
         self.emergency_ro = mount.super_options.has("emergency_ro");
         self.ro = mount.super_options.has("ro") || mount.options.has("ro");
         self.was_rw |= !self.ro;
+        self.rw_since = (!self.ro).then(|| self.rw_since.unwrap_or(now));
         self.counts_own_errors = matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4");
         self.error_ends_writes = self.counts_own_errors && mount.super_options.has("errors=remount-ro");
         self.wants_ro = spec.is_some_and(VolumeSpec::wants_readonly);
@@ -157,10 +180,20 @@ impl TableFacts {
         });
     }
 
+    /// The mount is older than anybody who could have seen it appear.
+    pub fn was_there_before(&mut self) {
+        self.was_kept_rw |= self.rw_since.is_some();
+    }
+
+    /// Time passes while it is writable.
+    fn keep_rw(&mut self, now: Monotonic) {
+        self.was_kept_rw |= self.rw_since.is_some_and(|since| now.since(since) >= MAKING);
+    }
+
     /// Whether writing should work: then a refusal to write is a fault.
     #[must_use]
     pub const fn should_be_writable(&self) -> bool {
-        !self.wants_ro && (self.wants_rw || self.was_rw)
+        !self.wants_ro && (self.wants_rw || self.was_kept_rw || !self.ro)
     }
 }
 
@@ -177,8 +210,8 @@ pub struct Evidence {
     pub good: Option<GoodLook>,
     /// Bad looks since then, one after the other.
     pub failures: u32,
-    /// Whether the last attempt to look was not possible.
-    pub look_failed: bool,
+    /// Attempts to look that were not possible, one after the other.
+    pub lost_looks: u32,
     /// Whether the volume ever answered; outlives generations, and the agent.
     pub was_readable: bool,
     /// Whether a write of a probe ever worked; outlives generations.
@@ -203,7 +236,9 @@ pub struct Evidence {
     pub shutdown_settled: Monotonic,
     /// When the file system found an error in itself that ended all writing.
     pub writes_ended: Option<Monotonic>,
-    /// No look was possible for longer than the deadline, because another one hangs on the same superblock.
+    /// How many errors the file system has ever found in itself, and which file system said so (`OwnErrors::instance`).
+    pub own_errors: Option<(u64, u64)>,
+    /// No look was possible for longer than the deadline, because something else hangs on the same superblock.
     pub overdue: bool,
     /// Tasks that wait too long, as the last census saw it.
     pub waiting: Option<Waiting>,
@@ -215,6 +250,8 @@ pub struct Evidence {
     pub slow: bool,
     /// The agent cannot look from where it stands.
     pub inaccessible: bool,
+    /// Whoever looks is somebody whom the mount lets in never, whatever was before.
+    pub is_closed: bool,
 }
 
 /// What a probe report changed, for the caller that counts.
@@ -233,8 +270,8 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        let Self { was_readable, was_written, class, .. } = *self;
-        *self = Self { was_readable, was_written, class, since, ..Self::default() };
+        let Self { was_readable, was_written, class, own_errors, .. } = *self;
+        *self = Self { was_readable, was_written, class, own_errors, since, ..Self::default() };
     }
 
     /// Another superblock is there under the same names. Of what was known only the table's word is kept.
@@ -274,7 +311,7 @@ impl Evidence {
     /// Takes what the line of the mount says. Says whether that is news.
     pub fn see_table(&mut self, mount: &Mount, spec: Option<&VolumeSpec>, now: Monotonic) -> bool {
         let before = self.table;
-        self.table.update(mount, spec);
+        self.table.update(mount, spec, now);
         self.readonly_cause.see_table(self.table.ro, now);
         claims::take_table(&mut self.claims, &self.table, now);
         if before.ro && !self.table.ro {
@@ -307,9 +344,10 @@ impl Evidence {
             self.writes_ended.get_or_insert(errors.at);
         }
         if errors.at >= self.since && self.tells_of_damage(errors) {
-            Loss::note(&mut self.damage, errors.at.min(span.now), errors.errno);
+            Loss::note(&mut self.damage, errors, span.now);
         }
-        let Some(class) = class else { return false };
+        // What happened before this mount was there is about another one.
+        let Some(class) = class.filter(|_| errors.at >= self.since) else { return false };
         let kind = (class, Group::of(errors.op, errors.errno, class));
         match class {
             // Programs are refused things all day: never evidence.
@@ -338,6 +376,18 @@ impl Evidence {
         }
     }
 
+    /// Takes how many errors the file system has found in itself; how many of them nobody has told of.
+    pub fn count_own_errors(&mut self, own: &OwnErrors) -> u64 {
+        let before = self.own_errors.replace((own.instance, own.count));
+        let same = before.filter(|(instance, _)| own.told == 0 && *instance == own.instance);
+        let untold = same.map_or(0, |(_, count)| own.count.saturating_sub(count));
+        let is_news = (own.told > 0 || untold > 0) && own.at >= self.since;
+        if is_news && own.ends_writes && self.table.counts_own_errors {
+            self.writes_ended.get_or_insert(own.at);
+        }
+        untold
+    }
+
     /// Whether the file system speaks of damage in itself. A failed request may succeed when it is made again.
     fn tells_of_damage(&self, errors: &KernelErrors) -> bool {
         let is_counted = errors.source == Source::Sysfs && self.table.counts_own_errors;
@@ -352,13 +402,28 @@ impl Evidence {
             Some(ErrnoClass::Full) if errors.errno == EDQUOT || self.class != FsClass::Block => {
                 claims::take_loss(&mut self.claims, errors, now);
             }
-            _ => Loss::note(&mut self.lost, errors.at, errors.errno),
+            _ => Loss::note(&mut self.lost, errors, now),
         }
+    }
+
+    /// Whether looks, as they go now, try operations of this group.
+    #[must_use]
+    pub fn looks_try(&self, group: Group) -> bool {
+        match self.look {
+            Look::Sentinel(fault) => fault.tried(group),
+            _ => self.good.is_some_and(|good| good.tried(group)),
+        }
+    }
+
+    /// Whether looks, as they go now, hear from the root.
+    #[must_use]
+    pub fn looks_reach_root(&self) -> bool {
+        self.looks_try(Group::Attributes)
     }
 
     /// Takes the answer of a probe of this generation.
     pub fn look(&mut self, report: &ProbeReport, slow_after: Duration, now: Monotonic) -> Told {
-        self.look_failed = matches!(report.result, ProbeResult::NotRun(_));
+        self.table.keep_rw(now);
         match &report.result {
             ProbeResult::Ok(ok) => {
                 self.slow = report.took > slow_after;
@@ -367,7 +432,11 @@ impl Evidence {
             }
             ProbeResult::Failed { step, errno } => {
                 self.slow = report.took > slow_after;
-                self.failed_look(*step, *errno, report.started, now)
+                self.failed_look(*step, *errno, (&ProbeOk::default(), report.started, now))
+            }
+            ProbeResult::WriteFailed { errno, read } => {
+                self.slow = report.took > slow_after;
+                self.failed_look(ProbeStep::Write, *errno, (read, report.started, now))
             }
             ProbeResult::WrongMount { found } => {
                 self.bad(Look::OtherMount { found: *found });
@@ -382,9 +451,9 @@ impl Evidence {
             }
             ProbeResult::NotRun(NotRun::Unreachable | NotRun::NotThatUser) => {
                 self.inaccessible = true;
-                Told::Nothing
+                self.lost_look()
             }
-            ProbeResult::NotRun(NotRun::TooManyAbandoned | NotRun::WorkerLost) => Told::Nothing,
+            ProbeResult::NotRun(NotRun::TooManyAbandoned | NotRun::WorkerLost) => self.lost_look(),
         }
     }
 
@@ -449,45 +518,52 @@ impl Evidence {
         }
         self.good = Some(good);
         self.look = Look::Good;
+        self.lost_looks = 0;
         self.failures = 0;
         self.inaccessible = false;
         self.was_readable = true;
         self.was_written |= ok.wrote_data;
+        self.table.was_kept_rw |= ok.wrote_data;
     }
 
-    fn failed_look(&mut self, step: ProbeStep, errno: Errno, started: Monotonic, now: Monotonic) -> Told {
+    /// `before`: what the steps before it learnt, and when the look began and ended.
+    fn failed_look(
+        &mut self,
+        step: ProbeStep,
+        errno: Errno,
+        before: (&ProbeOk, Monotonic, Monotonic),
+    ) -> Told {
+        let (read, started, now) = before;
         let told = Told::Error(errno, op_of(step));
         match meaning(step, errno, self.class) {
-            Meaning::OwnTrouble => {
-                self.look_failed = true;
-                Told::Nothing
-            }
+            Meaning::OwnTrouble => self.lost_look(),
             // The device node may be missing where the agent runs; after a look that worked, it is news.
             Meaning::NotReachable if step == ProbeStep::Device && self.good.is_some() => {
                 self.bad(Look::Failed { step, errno, class: None });
                 told
             }
             Meaning::NotReachable => {
-                self.look_failed = true;
                 self.inaccessible = true;
-                Told::Nothing
+                self.lost_look()
             }
+            // Everything up to the write answered: good, as far as reading goes.
             Meaning::Class(ErrnoClass::Full) => {
-                self.answered(started, now);
+                self.good_look(read, started, now);
                 self.full = Some(now);
                 told
             }
             Meaning::Class(ErrnoClass::Readonly) if !self.table.should_be_writable() => {
-                self.answered(started, now);
+                self.good_look(read, started, now);
                 Told::Nothing
             }
             Meaning::Class(ErrnoClass::Refused) if step == ProbeStep::Write && !self.was_written => {
-                self.answered(started, now);
+                self.good_look(read, started, now);
                 self.inaccessible = true;
                 Told::Nothing
             }
-            Meaning::Class(ErrnoClass::Refused) if !self.was_readable => {
+            Meaning::Class(ErrnoClass::Refused) if !self.was_readable || self.is_closed => {
                 self.look = Look::Refused;
+                self.lost_looks = 0;
                 self.inaccessible = true;
                 Told::Nothing
             }
@@ -507,14 +583,15 @@ impl Evidence {
         }
     }
 
-    /// Everything up to the write answered: good, as far as reading goes.
-    fn answered(&mut self, started: Monotonic, now: Monotonic) {
-        let ok = ProbeOk { root_inode: 0, read_data: false, wrote_data: false, ..ProbeOk::default() };
-        self.good_look(&ok, started, now);
+    /// No look was possible: nothing about the volume.
+    fn lost_look(&mut self) -> Told {
+        self.lost_looks = self.lost_looks.saturating_add(1);
+        Told::Nothing
     }
 
     fn bad(&mut self, look: Look) {
         self.look = look;
+        self.lost_looks = 0;
         self.failures = self.failures.saturating_add(1);
         self.inaccessible = false;
     }
@@ -523,6 +600,7 @@ impl Evidence {
         // The root answered, so this is no link in a chain of failures.
         self.failures = 0;
         self.look = Look::Sentinel(fault);
+        self.lost_looks = 0;
         self.inaccessible = false;
         self.was_readable = true;
         Told::Bad

@@ -4,6 +4,7 @@
 use alloc::string::String;
 
 use crate::errno::Errno;
+use crate::observation::KernelErrors;
 use crate::time::Monotonic;
 
 /// Who did something by hand, as the socket's peer credentials say.
@@ -59,16 +60,16 @@ impl Loss {
         self.acknowledged.is_none()
     }
 
-    /// Takes a loss that happened at `at`. One loss is told more than once (by its record, later by the counter), so
-    /// what is from before the acknowledgement is acknowledged with it.
-    pub fn note(known: &mut Option<Self>, at: Monotonic, errno: Errno) {
+    /// Takes what tells of a loss. One loss is told more than once (by its record, later by counters), so what may be
+    /// from before the acknowledgement is acknowledged with it.
+    pub fn note(known: &mut Option<Self>, errors: &KernelErrors, now: Monotonic) {
         let is_known = match known {
             None => false,
             Some(Self { acknowledged: None, .. }) => true,
-            Some(Self { acknowledged: Some(told), .. }) => at <= told.at,
+            Some(Self { acknowledged: Some(told), .. }) => !errors.is_later_than(told.at),
         };
         if !is_known {
-            *known = Some(Self { at, errno, acknowledged: None });
+            *known = Some(Self { at: errors.at.min(now), errno: errors.errno, acknowledged: None });
         }
     }
 
@@ -87,6 +88,8 @@ impl Loss {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::SuperblockId;
+    use crate::observation::{Op, Source};
 
     fn at(seconds: u64) -> Monotonic {
         Monotonic::from_nanos(seconds * 1_000_000_000)
@@ -96,18 +99,48 @@ mod tests {
         Actor { uid: 0, pid: 42, comm: "mountie".into() }
     }
 
+    fn tells(second: u64, errno: u16) -> KernelErrors {
+        KernelErrors {
+            source: Source::Bpf,
+            superblock: SuperblockId { major: 7, minor: 0 },
+            root_inode: None,
+            errno: Errno(errno),
+            op: Op::Writeback,
+            count: 1,
+            at: at(second),
+            after: None,
+            task: None,
+        }
+    }
+
+    fn note(loss: &mut Option<Loss>, second: u64, errno: u16) {
+        Loss::note(loss, &tells(second, errno), at(second));
+    }
+
+    #[test]
+    fn what_was_noticed_after_an_acknowledgement_and_may_be_older_is_acknowledged() {
+        let mut loss = None;
+        note(&mut loss, 2, 117);
+        assert!(Loss::acknowledge(&mut loss, at(4), somebody()));
+        let counted = |after| KernelErrors { source: Source::Sysfs, after: Some(at(after)), ..tells(6, 117) };
+        Loss::note(&mut loss, &counted(3), at(6));
+        assert!(loss.as_ref().is_some_and(|loss| !loss.is_open()), "{loss:?}");
+        Loss::note(&mut loss, &counted(4), at(6));
+        assert!(loss.as_ref().is_some_and(Loss::is_open), "{loss:?}");
+    }
+
     #[test]
     fn a_loss_is_acknowledged_once_and_a_later_one_is_new() {
         let mut loss = None;
         assert!(!Loss::acknowledge(&mut loss, at(1), somebody()));
-        Loss::note(&mut loss, at(2), Errno(5));
-        Loss::note(&mut loss, at(3), Errno(28));
+        note(&mut loss, 2, 5);
+        note(&mut loss, 3, 28);
         assert_eq!(loss.as_ref().map(|loss| (loss.at, loss.errno)), Some((at(2), Errno(5))));
         assert!(Loss::acknowledge(&mut loss, at(4), somebody()));
         assert!(!Loss::acknowledge(&mut loss, at(5), somebody()));
-        Loss::note(&mut loss, at(3), Errno(5));
+        note(&mut loss, 3, 5);
         assert!(loss.as_ref().is_some_and(|loss| !loss.is_open()), "told again, by the counter");
-        Loss::note(&mut loss, at(6), Errno(28));
+        note(&mut loss, 6, 28);
         assert_eq!(loss, Some(Loss { at: at(6), errno: Errno(28), acknowledged: None }));
     }
 

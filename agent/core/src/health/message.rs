@@ -4,7 +4,7 @@ use alloc::{format, string::String};
 
 use crate::errno::ErrnoClass;
 use crate::health::evidence::{Look, SentinelFault};
-use crate::health::rules::{Facts, Judgement, Test};
+use crate::health::rules::{Enough, Facts, Judgement, Test};
 use crate::verdict::Verdict;
 
 /// One sentence about a judgement.
@@ -21,6 +21,9 @@ pub fn describe(facts: &Facts<'_>, judgement: &Judgement) -> String {
 
 fn unknown(facts: &Facts<'_>) -> String {
     let evidence = facts.evidence;
+    if evidence.look == Look::Refused && evidence.is_closed {
+        return String::from("the mount lets only the user in who made it, not even root: nothing is known");
+    }
     if evidence.look == Look::Refused {
         return String::from("the agent may not look, and never could: nothing is known");
     }
@@ -52,13 +55,13 @@ fn seen(facts: &Facts<'_>, test: Test) -> String {
         Test::TableReadonlyAgainstSpec => String::from("mounted read-only, and should be writable"),
         Test::TableBecameReadonly => String::from("became read-only"),
         Test::ProbeFails(..)
-        | Test::ProbeFailsOddly
+        | Test::ProbeFailsOddly(_)
         | Test::ProbeHangs
         | Test::ProbeFindsOther(_)
-        | Test::SentinelIsOff => look(evidence.look, evidence.failures),
-        Test::SuperblockHangs => {
-            String::from("a look at another volume hangs on the same superblock, and its own is overdue")
-        }
+        | Test::SentinelIsOff => look(evidence.look, evidence.failures) + &missing(facts, test),
+        Test::SuperblockHangs => String::from(
+            "a worker that is not back from the same superblock stands in the way, and a look at it is overdue",
+        ),
         Test::TasksWait => match evidence.waiting.map_or(0, |waiting| waiting.count) {
             1 => String::from("a task waits in one call for longer than the deadline"),
             count => format!("{count} tasks wait, some in one call for longer than the deadline"),
@@ -85,6 +88,19 @@ fn errors(facts: &Facts<'_>, class: ErrnoClass) -> String {
         0 => format!("an operation failed: {name}"),
         1 => format!("1 operation failed within {seconds} s: {name}"),
         count => format!("{count} operations failed within {seconds} s: {name}"),
+    }
+}
+
+/// How many failures more would be proof.
+fn missing(facts: &Facts<'_>, test: Test) -> String {
+    let needed = facts.needed(Enough::Repeated);
+    match test {
+        Test::ProbeFails(_, Enough::Once) | Test::ProbeFindsOther(Enough::Once)
+            if facts.evidence.failures < needed =>
+        {
+            format!(" ({needed} are proof)")
+        }
+        _ => String::new(),
     }
 }
 

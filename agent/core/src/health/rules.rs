@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use crate::discovery::Presence;
 use crate::errno::ErrnoClass;
-use crate::health::evidence::{Evidence, GoodLook, Look};
+use crate::health::evidence::{Evidence, Look};
 use crate::health::loss::Loss;
 use crate::health::window::{Group, Span, Tally};
 use crate::observation::ProbeStep;
@@ -23,6 +23,8 @@ pub enum Enough {
     Corroborated,
     /// As often in a row as the operator set.
     Repeated,
+    /// So much more often that it is no passing oddity.
+    Long,
 }
 
 /// What a rule looks for.
@@ -45,10 +47,10 @@ pub enum Test {
     /// The last probe failed with an errno of this class.
     ProbeFails(ErrnoClass, Enough),
     /// The last probe failed with an errno that says nothing certain.
-    ProbeFailsOddly,
+    ProbeFailsOddly(Enough),
     /// The last probe has not answered within the deadline.
     ProbeHangs,
-    /// A look is overdue by more than the deadline, because another one hangs on the same superblock.
+    /// A look is overdue by more than the deadline, because something else hangs on the same superblock.
     SuperblockHangs,
     /// Tasks wait in one call for longer than the deadline, and no look has read data meanwhile.
     TasksWait,
@@ -137,6 +139,7 @@ pub const RULES: &[Rule] = &[
         GOOD_PROBE,
     ),
     sick("probes-io-error", T::ProbeFails(C::IoError, Enough::Repeated), R::IoError, GOOD_PROBE),
+    sick("probes-odd-error", T::ProbeFailsOddly(Enough::Long), R::IoError, GOOD_PROBE),
     sick(
         "probe-and-kernel-readonly",
         T::ProbeFails(C::Readonly, Enough::Corroborated),
@@ -167,7 +170,7 @@ pub const RULES: &[Rule] = &[
     suspect("sentinel", T::SentinelIsOff, R::WrongMount, "the sentinel as it should be"),
     suspect("probe-stale", T::ProbeFails(C::Stale, Enough::Once), R::Stale, GOOD_PROBE),
     suspect("probe-io-error", T::ProbeFails(C::IoError, Enough::Once), R::IoError, GOOD_PROBE),
-    suspect("probe-odd-error", T::ProbeFailsOddly, R::IoError, GOOD_PROBE),
+    suspect("probe-odd-error", T::ProbeFailsOddly(Enough::Once), R::IoError, GOOD_PROBE),
     suspect("probe-readonly", T::ProbeFails(C::Readonly, Enough::Once), R::Readonly, GOOD_PROBE),
     suspect("probe-host-down", T::ProbeFails(C::HostDown, Enough::Once), R::HostDown, GOOD_PROBE),
     suspect("probe-auth", T::ProbeFails(C::Auth, Enough::Once), R::Auth, GOOD_PROBE),
@@ -179,6 +182,12 @@ pub const RULES: &[Rule] = &[
     suspect("error-host-down", T::Errors(C::HostDown), R::HostDown, GOOD_PROBE_OR_TIME),
     suspect("error-auth", T::Errors(C::Auth), R::Auth, GOOD_PROBE_OR_TIME),
 ];
+
+/// How many times as often as usual an errno must come that says nothing certain.
+pub const LONG: u32 = 5;
+
+/// So many attempts to look that were not possible, one after the other, are nobody who looks, at least.
+pub const LOST_LOOKS: u32 = 2;
 
 /// Everything that the rules may ask.
 #[derive(Clone, Copy, Debug)]
@@ -252,7 +261,7 @@ impl Test {
             | Self::ErrorEndedWrites
             | Self::TableReadonlyAgainstSpec
             | Self::TableBecameReadonly => &[C::Readonly, C::IoError],
-            Self::TableShutdown | Self::ProbeFailsOddly | Self::WritebackLost => &[C::IoError],
+            Self::TableShutdown | Self::ProbeFailsOddly(_) | Self::WritebackLost => &[C::IoError],
             Self::ShutdownReported => &[C::IoError, C::Disconnected],
             Self::ProbeHangs | Self::SuperblockHangs => &[C::HostDown],
             Self::Table(_)
@@ -276,16 +285,21 @@ impl Facts<'_> {
             T::TableShutdown => table.shutdown,
             T::ShutdownReported => evidence.shutdown.is_some(),
             T::TableEmergencyReadonly => table.emergency_ro,
-            T::ErrorEndedWrites => evidence.writes_ended.is_some() && table.should_be_writable(),
+            T::ErrorEndedWrites => {
+                evidence.writes_ended.is_some() && !table.wants_ro && (table.wants_rw || table.was_rw)
+            }
             T::TableReadonlyAgainstSpec => table.ro && table.wants_rw,
-            T::TableBecameReadonly => table.ro && table.was_rw && !table.wants_ro,
+            T::TableBecameReadonly => table.ro && !table.wants_ro && self.was_writable(),
             T::ProbeFails(wanted, enough) => match evidence.look {
                 Look::Failed { step, class: Some(class), .. } => {
                     class == wanted && self.is_enough(enough, step, class)
                 }
                 _ => false,
             },
-            T::ProbeFailsOddly => matches!(evidence.look, Look::Failed { class: None, .. }),
+            T::ProbeFailsOddly(enough) => match evidence.look {
+                Look::Failed { step, class: None, .. } => self.is_odd_enough(enough, step),
+                _ => false,
+            },
             T::ProbeHangs => matches!(evidence.look, Look::Hung { .. }),
             T::SuperblockHangs => evidence.overdue,
             T::TasksWait => evidence.waits_unanswered(self.span),
@@ -306,6 +320,14 @@ impl Facts<'_> {
         }
     }
 
+    /// Whether it was writable on purpose, before it was not. That of a mount in the making was not, unless storage
+    /// failed at that moment.
+    fn was_writable(&self) -> bool {
+        let table = &self.evidence.table;
+        let by_storage = || self.evidence.readonly_cause.is_storage(None, self.span.window);
+        table.was_kept_rw || (table.was_rw && by_storage())
+    }
+
     /// What was expected and what was found, where both are known and differ: the kind, then the two.
     #[must_use]
     pub fn other_identity(&self) -> Option<(&'static str, &str, &str)> {
@@ -319,7 +341,24 @@ impl Facts<'_> {
     }
 
     fn is_often(&self, enough: Enough) -> bool {
-        enough == Enough::Once || (enough == Enough::Repeated && self.evidence.failures >= self.failures)
+        self.evidence.failures >= self.needed(enough)
+    }
+
+    /// How often in a row a look must have failed for that.
+    #[must_use]
+    pub fn needed(&self, enough: Enough) -> u32 {
+        match enough {
+            Enough::Once | Enough::Corroborated => 1,
+            Enough::Repeated => self.failures,
+            Enough::Long => self.failures.saturating_mul(LONG),
+        }
+    }
+
+    /// A root that answers nothing else, for long, and did answer before: whatever the errno means, nobody gets in.
+    /// Where it never did, it may be the agent that asks for what is not there.
+    fn is_odd_enough(&self, enough: Enough, step: ProbeStep) -> bool {
+        let is_root = matches!(step, ProbeStep::Identity | ProbeStep::Root) && self.evidence.was_readable;
+        self.is_often(enough) && (enough == Enough::Once || is_root)
     }
 
     fn is_enough(&self, enough: Enough, step: ProbeStep, class: ErrnoClass) -> bool {
@@ -328,7 +367,7 @@ impl Facts<'_> {
         let is_one_file = step == ProbeStep::Sentinel && class == ErrnoClass::Stale;
         match enough {
             Enough::Corroborated => !is_one_file && self.tally(class, |_| true).is_some(),
-            Enough::Once | Enough::Repeated => self.is_often(enough),
+            Enough::Once | Enough::Repeated | Enough::Long => self.is_often(enough),
         }
     }
 
@@ -337,8 +376,14 @@ impl Facts<'_> {
     /// client deletes what a program here holds open; every probe asks by the root's own handle, which is stale
     /// when the export is.
     fn will_be_tried(&self, class: ErrnoClass, group: Group) -> bool {
-        let tries = |good: GoodLook| class == ErrnoClass::Stale || good.tried(group);
-        !self.evidence.look_failed && self.evidence.good.is_some_and(tries)
+        let evidence = self.evidence;
+        let tries = evidence.looks_try(group) || (class == ErrnoClass::Stale && evidence.looks_reach_root());
+        !self.nobody_looks() && tries
+    }
+
+    /// Looks are not possible for some time already. One worker that was killed is no such time.
+    fn nobody_looks(&self) -> bool {
+        self.evidence.lost_looks >= self.failures.max(LOST_LOOKS)
     }
 
     /// The kernel's errors of one class, in these groups.

@@ -21,6 +21,7 @@ use crate::verdict::{HealthState, Reason, Verdict};
 use crate::volume::Identity;
 
 mod evidence;
+mod proof;
 
 const WINDOW: Duration = Duration::from_secs(30);
 const ESTALE: Errno = Errno(116);
@@ -87,6 +88,7 @@ fn errors(errno: Errno, op: Op, millis: u64, count: u64) -> KernelErrors {
         op,
         count,
         at: at(millis),
+        after: None,
         task: None,
     }
 }
@@ -104,6 +106,11 @@ fn report(result: ProbeResult, started: u64) -> ProbeReport {
 
 fn failed(step: ProbeStep, errno: Errno) -> ProbeResult {
     ProbeResult::Failed { step, errno }
+}
+
+/// Everything answered but the write.
+fn cannot_write(errno: Errno, read_data: bool) -> ProbeResult {
+    ProbeResult::WriteFailed { errno, read: ProbeOk { root_inode: 2, read_data, ..ProbeOk::default() } }
 }
 
 fn ok(read_data: bool, wrote_data: bool) -> ProbeResult {
@@ -129,6 +136,7 @@ impl Case {
     fn new() -> Self {
         let mut evidence = Evidence::default();
         evidence.table.was_rw = true;
+        evidence.table.was_kept_rw = true;
         Self {
             evidence,
             identity: Identity::default(),
@@ -240,6 +248,15 @@ fn probe_cases() -> Vec<(&'static str, Build)> {
         ("superblock-hangs", Box::new(|case| case.evidence.overdue = true)),
         ("sentinel", probes(vec![ProbeResult::SentinelMissing])),
         ("probe-odd-error", probes(vec![failed(ProbeStep::Root, Errno(22))])),
+        (
+            "probes-odd-error",
+            Box::new(|case| {
+                case.probe(ok(true, false));
+                for _ in 0..10 {
+                    case.probe(failed(ProbeStep::Root, Errno(2)));
+                }
+            }),
+        ),
     ]
 }
 

@@ -24,8 +24,9 @@ pub enum Group {
     /// Page faults on mapped files. No errno comes with them: a store to a volume that is full ends like a load from
     /// one that is broken. So they are a reason to look, and prove nothing by themselves.
     Faults,
-    /// What goes on below the file system, for whatever reason: requests to a device or to a daemon. A report is a
-    /// reason to look, and a good look answers it; however many there are, they prove nothing by themselves.
+    /// What goes on below the file system, for whatever reason: requests to a device or to a daemon. And what may as
+    /// well have gone on elsewhere: a call on two files. A report is a reason to look, and a good look answers it;
+    /// however many there are, they prove nothing by themselves.
     Below,
 }
 
@@ -46,7 +47,7 @@ impl Group {
     #[must_use]
     pub fn of(op: Op, errno: Errno, class: ErrnoClass) -> Self {
         match (class, op) {
-            (_, Op::Device | Op::Request) => Self::Below,
+            (_, Op::Device | Op::Request | Op::Either) => Self::Below,
             (ErrnoClass::Readonly | ErrnoClass::Full, _)
             | (_, Op::Write | Op::Sync | Op::Change | Op::Writeback) => Self::Writes,
             // A file system that has shut down may refuse every open and still answer for attributes from its
@@ -64,7 +65,7 @@ impl Group {
 #[must_use]
 pub const fn speaks_of_storage(op: Op, errno: Errno, class: ErrnoClass) -> bool {
     let is_of_file = matches!(op, Op::Open | Op::List) && of_special_files(errno);
-    let is_below = matches!(op, Op::Device | Op::Request);
+    let is_below = matches!(op, Op::Device | Op::Request | Op::Either);
     matches!(class, ErrnoClass::IoError) && !is_of_file && !is_below
 }
 
@@ -86,7 +87,7 @@ pub enum Counter {
     Fanotify,
     /// Its counters in sysfs.
     Sysfs,
-    /// Requests to the device or daemon below.
+    /// Requests to the device or daemon below, and calls that may have failed elsewhere.
     Below,
 }
 
@@ -101,7 +102,7 @@ impl Counter {
             (Source::Fanotify, _) => Self::Fanotify,
             (Source::Sysfs, _) => Self::Sysfs,
             (Source::Bpf | Source::Probe, Op::Filesystem) => Self::Reports,
-            (Source::Bpf | Source::Probe, Op::Device | Op::Request) => Self::Below,
+            (Source::Bpf | Source::Probe, Op::Device | Op::Request | Op::Either) => Self::Below,
             (Source::Bpf | Source::Probe, _) => Self::Calls,
         }
     }

@@ -9,7 +9,9 @@ use core::time::Duration;
 
 use crate::hash::jittered;
 use crate::id::{QuestionId, VolumeId};
+use crate::memory::HookMemory;
 use crate::remediation::Plan;
+use crate::secret::hide;
 use crate::time::Monotonic;
 use crate::verdict::Reason;
 use crate::volume::Hook;
@@ -300,6 +302,27 @@ impl Asking {
     #[must_use]
     pub const fn last(&self) -> Option<&Asked> {
         self.last.as_ref()
+    }
+
+    /// What of it outlives the agent, if this hook was asked. A question that is out then, and leave, do not: both are
+    /// asked for again.
+    #[must_use]
+    pub fn memory(&self, hook: Option<&Hook>) -> Option<HookMemory> {
+        let hook = hook.filter(|_| self.put_off > 0 || self.given_up.is_some())?;
+        Some(HookMemory {
+            hook: hide(&name_of(hook)),
+            put_off: self.put_off,
+            not_before: self.not_before,
+            given_up: self.given_up.clone(),
+        })
+    }
+
+    /// Takes what an earlier run was told by this hook.
+    pub fn recall(&mut self, memory: Option<HookMemory>, hook: Option<&Hook>) {
+        let is_same = |memory: &HookMemory| hook.is_some_and(|hook| hide(&name_of(hook)) == memory.hook);
+        if let Some(HookMemory { put_off, not_before, given_up, .. }) = memory.filter(is_same) {
+            *self = Self { put_off, not_before, given_up, ..Self::default() };
+        }
     }
 
     /// Whether nothing is out, and nothing that was said still counts.

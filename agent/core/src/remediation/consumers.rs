@@ -9,22 +9,26 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::{string::String, vec::Vec};
 
+use crate::fstype::names_directory_in_source;
 use crate::hash::hash;
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::path::BytePath;
+use crate::remediation::kubelet::is_kubelets;
 use crate::topology::{Mount, MountTable};
 use crate::volume::Reach;
 
 /// What a mount of the volume's old superblock looks like, wherever it is.
 ///
-/// Numbers of superblocks are used again: a mount counts only when its type and its source are the same as well.
+/// Numbers of superblocks are used again: a mount counts only when its type and its source are the same as well. Where
+/// the source names the directory that is shown, it is that of the volume or lies below it: several volumes may be
+/// directories of one such superblock.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Holding {
     /// The directory of the superblock that the volume shows.
     pub root: BytePath,
     /// The type in the table.
     pub fstype: String,
-    /// The source in the table.
+    /// The source in the table, which of NFS names the directory.
     pub source: Vec<u8>,
 }
 
@@ -38,8 +42,44 @@ impl Holding {
     /// Whether a mount with this number is one of the old file system.
     #[must_use]
     pub fn fits(&self, mount: &Mount) -> bool {
-        mount.fstype == self.fstype && mount.source == self.source
+        mount.fstype == self.fstype && (mount.source == self.source || self.inner_of_source(mount).is_some())
     }
+
+    /// What a mount that fits shows, relative to the volume's root; nothing where that is another part.
+    #[must_use]
+    pub fn inner(&self, mount: &Mount) -> Option<BytePath> {
+        if names_directory_in_source(&self.fstype) {
+            return self.inner_of_source(mount);
+        }
+        inner(&self.root, &mount.root)
+    }
+
+    /// The directory of the file system that a mount shows, as far as it can be named.
+    #[must_use]
+    pub fn directory_of(&self, mount: &Mount) -> BytePath {
+        let named = self.inner_of_source(mount);
+        named.map_or_else(|| mount.root.clone(), |inner| self.root.join(inner.as_bytes()))
+    }
+
+    /// The same, where the source says it.
+    fn inner_of_source(&self, mount: &Mount) -> Option<BytePath> {
+        if !names_directory_in_source(&self.fstype) {
+            return None;
+        }
+        let source = without_slashes(&self.source);
+        let rest = without_slashes(&mount.source).strip_prefix(source)?;
+        match rest.split_first() {
+            None => Some(BytePath::new(rest)),
+            Some((b'/', inner)) => Some(BytePath::new(inner)),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Of the root of an export that was mounted with a slash behind it, the kernel shows that slash too.
+fn without_slashes(source: &[u8]) -> &[u8] {
+    let end = source.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last.saturating_add(1));
+    source.get(..end).unwrap_or_default()
 }
 
 /// What is looked for in a table.
@@ -197,7 +237,7 @@ impl Wanted<'_> {
             return Err(Left::Deleted);
         }
         let Some((_, holding)) = self.old else { return Err(Left::OtherPart) };
-        inner(&holding.root, &mount.root).ok_or(Left::OtherPart)
+        holding.inner(mount).ok_or(Left::OtherPart)
     }
 }
 
@@ -301,13 +341,6 @@ fn obstacle(table: &MountTable, wanted: &Wanted<'_>, mount: &Mount, is_top: bool
             && is_inside(table, other.id, mount.id)
     });
     inside.next().map(|other| Left::HasInside(other.mountpoint.clone()))
-}
-
-/// Whether a path lies where the kubelet makes its mounts, whichever directory it was given.
-#[must_use]
-pub fn is_kubelets(path: &BytePath) -> bool {
-    let mut words = path.as_bytes().split(|byte| *byte == b'/').skip_while(|word| *word != b"kubelet");
-    words.next().is_some() && words.next().is_some_and(|word| matches!(word, b"pods" | b"plugins"))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::path::BytePath;
+use crate::remediation::kubelet::is_kubelets;
 use crate::topology::automount::Automount;
 
 /// Who else heals.
@@ -46,7 +47,7 @@ const HEALERS: &[Row] = &[
     Row {
         healer: Healer::Kubelet,
         name: "the kubelet and the volume's driver",
-        is_there: |sign| is_kubelets(sign.mountpoint.as_bytes()),
+        is_there: |sign| is_kubelets(sign.mountpoint),
         // A pod's volumes are published again when it is synced: once a minute, with a jitter of half of that.
         patience: Duration::from_secs(100),
     },
@@ -98,17 +99,6 @@ impl Healer {
     }
 }
 
-/// Below the kubelet's directory, wherever that is: `…/pods/UID/volumes/kubernetes.io~TYPE/NAME[/mount]`, a subPath,
-/// or a driver's place for the whole node.
-fn is_kubelets(path: &[u8]) -> bool {
-    let contains = |needle: &[u8]| path.windows(needle.len()).any(|window| window == needle);
-    let is_pods = contains(b"/pods/")
-        && (contains(b"/volumes/kubernetes.io~")
-            || contains(b"/volume-subpaths/")
-            || contains(b"/volumeDevices/"));
-    is_pods || contains(b"/plugins/kubernetes.io/")
-}
-
 /// NFS from this very node, and not from where a server listens: the other end is a proxy that encrypts.
 fn is_proxied(sign: &Sign<'_>) -> bool {
     let is_local =
@@ -142,6 +132,8 @@ mod tests {
         let node = "/data/kubelet/plugins/kubernetes.io/csi/driver/0a/globalmount";
         assert_eq!(of(pod, "nfs4", "filer:/a", None), Some(Healer::Kubelet));
         assert_eq!(of(node, "ext4", "/dev/sdb", None), Some(Healer::Kubelet));
+        let other = "/var/lib/kubelet/plugins/example/pv-a/globalmount";
+        assert_eq!(of(other, "ext4", "/dev/sdb", None), Some(Healer::Kubelet));
         assert_eq!(of("/net/a", "nfs4", "filer:/a", Some("systemd")), Some(Healer::SystemdAutomount));
         assert_eq!(of("/net/a", "nfs4", "filer:/a", Some("autofs")), Some(Healer::Automounter));
         let proxy = |source, port| at_port("/efs", ("nfs4", source), None, port);

@@ -11,7 +11,7 @@ use crate::incident::Daemon;
 use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
 use crate::remediation::ladder::{Below, rung_for};
-use crate::remediation::{Action, Plan};
+use crate::remediation::{Action, Marks, Plan};
 use crate::verdict::Reason;
 use crate::volume::{Identity, Method, Reach, VolumeSpec};
 
@@ -30,6 +30,8 @@ pub struct Patient<'a> {
     pub source: Option<&'a [u8]>,
     /// What the new mount must be, when known.
     pub identity: Identity,
+    /// The server behind it, where its source names one.
+    pub server: Option<Vec<u8>>,
     /// The process that serves it, or served it last, where that is known.
     pub daemon: Option<&'a Daemon>,
     /// The daemon's unit was restarted for this fault already, and that did not help.
@@ -91,6 +93,8 @@ pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<
         mountpoint: spec.mountpoint.clone(),
         stage: stage_path(stage_root, id),
         old: patient.old,
+        marks: None,
+        server: patient.server.clone(),
         undo: undo(&actions),
         actions,
         // The two looks of the plan come on top of its helper, with the probe deadline each.
@@ -115,6 +119,8 @@ pub fn settling(id: PlanId, place: Place, actions: Vec<Action>) -> Plan {
         mountpoint: place.mountpoint,
         stage: place.stage,
         old: place.old,
+        marks: place.marks,
+        server: None,
         actions,
         undo: Vec::new(),
         timeout: Duration::from_secs(60),
@@ -133,6 +139,8 @@ pub struct Place {
     pub stage: BytePath,
     /// The superblock it wanted to replace.
     pub old: Option<SuperblockId>,
+    /// What that one's mounts are known by.
+    pub marks: Option<Marks>,
 }
 
 fn actions(patient: &Patient<'_>) -> Option<Vec<Action>> {
@@ -185,7 +193,7 @@ fn in_place(patient: &Patient<'_>, repair: Action) -> Vec<Action> {
 
 /// The repair at the place itself; who held the old one follows.
 fn shown_in_place(patient: &Patient<'_>, repair: Action) -> Vec<Action> {
-    let mut actions = vec![repair, Action::Verify { sentinel: patient.spec.sentinel.clone() }];
+    let mut actions = vec![repair, verified_in_place(patient)];
     if let Some(swap) = swap_consumers(patient) {
         actions.extend([swap, Action::Unstage]);
     }
@@ -219,9 +227,22 @@ fn undo(actions: &[Action]) -> Vec<Action> {
 
 /// The host's mount is good: only its consumers are to follow.
 fn followed(patient: &Patient<'_>) -> Option<Vec<Action>> {
-    let swap = swap_consumers(patient).filter(|_| patient.old.is_some())?;
+    // Guards are known by what they say of themselves.
+    let is_known = patient.old.is_some() || patient.holding.is_none();
+    let swap = swap_consumers(patient).filter(|_| is_known)?;
     // What is there now is what they are to show.
-    Some(vec![Action::Verify { sentinel: patient.spec.sentinel.clone() }, swap, Action::Unstage])
+    Some(vec![verified_in_place(patient), swap, Action::Unstage])
+}
+
+/// Somebody else has mounted what is there: whether it is the volume is asked before anybody is moved to it.
+fn verified_in_place(patient: &Patient<'_>) -> Action {
+    let spec = patient.spec;
+    Action::Verify {
+        sentinel: spec.sentinel.clone(),
+        identity: patient.identity.clone(),
+        source: wanted_source(spec).map(<[u8]>::to_vec),
+        fstype: spec.fstype.clone(),
+    }
 }
 
 /// The consumers' part of a plan, where it has one.
@@ -249,7 +270,12 @@ fn staged(patient: &Patient<'_>) -> Vec<Action> {
     // Before the swap: the old mount still stands in the table, so it is certain whose connection is ended.
     actions.extend(patient.abort(true));
     actions.push(Action::Swap { readonly: spec.wants_readonly() });
-    actions.push(Action::Verify { sentinel: spec.sentinel.clone() });
+    actions.push(Action::Verify {
+        sentinel: spec.sentinel.clone(),
+        identity: Identity::default(),
+        source: None,
+        fstype: None,
+    });
     actions.extend(swap_consumers(patient));
     actions.push(Action::Unstage);
     actions

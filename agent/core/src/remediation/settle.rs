@@ -29,7 +29,8 @@ fn is_cut_off_swap(place: &Place, table: &MountTable) -> bool {
     match (place.old, stack.as_slice()) {
         (Some(old), [.., beneath, top]) => {
             let is_new = beneath.superblock != old && beneath.fstype != "autofs" && !is_guard(beneath);
-            top.superblock == old && is_new
+            let is_old = place.marks.as_ref().is_some_and(|marks| marks.prove(table, top));
+            top.superblock == old && is_old && is_new
         }
         _ => false,
     }
@@ -56,6 +57,7 @@ pub fn stray(stage: &BytePath) -> Place {
         mountpoint: stage.clone(),
         stage: stage.clone(),
         old: None,
+        marks: None,
     }
 }
 

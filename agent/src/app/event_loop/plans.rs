@@ -68,8 +68,8 @@ impl EventLoop {
         self.sources.rescan();
         let is_cut_off = report.outcome == Outcome::Interrupted;
         if is_cut_off {
-            let Plan { id, volume, mountpoint, stage, old, .. } = plan;
-            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old };
+            let Plan { id, volume, mountpoint, stage, old, marks, .. } = plan;
+            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old, marks };
             self.feed(Input::Unfinished(vec![unfinished]));
         }
         self.feed(Input::PlanFinished(report));

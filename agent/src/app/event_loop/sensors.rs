@@ -42,6 +42,7 @@ impl EventLoop {
                     self.feed(Input::Look(superblock));
                 }
             }
+            SensorEvent::OwnErrors(own) => self.feed(Input::OwnErrors(own)),
             SensorEvent::Renewed(superblock, seen) => {
                 self.sources.renewed(superblock);
                 self.feed(Input::Renewed(superblock, seen));

@@ -7,7 +7,7 @@ use crate::export::view::VolumeList;
 fn described(id: &str) -> String {
     let list = VolumeList::new(&sample_snapshot());
     let volume = list.volumes.into_iter().find(|volume| volume.id == id).unwrap();
-    render(&VolumeAnswer { at: list.at, volume, error: None })
+    render(&VolumeAnswer { at: list.at, volume, error: None }, None)
 }
 
 #[test]
@@ -33,6 +33,7 @@ Evidence
                     errors found (3 until 2026-01-31T11:56:47Z, 3m13s ago), seen by sysfs since 2026-01-31T11:56:41Z, 3m19s ago
   errors            3 × EIO on writeback, counted by fanotify
                     12 × ESTALE on read, counted by bpf
+                      first 2026-01-31T11:56:46Z, 3m14s ago; last 2026-01-31T11:56:48Z, 3m12s ago
                     2 × ESTALE on stat, counted by probe
   met by            postgres (process 4242), ESTALE on read, 2026-01-31T11:56:47Z, 3m13s ago
                       in cgroup /system.slice/postgresql.service, mount namespace 4026532700
@@ -107,7 +108,7 @@ fn a_loss_is_told_with_what_to_do_or_with_who_knows_of_it() {
     volume.settles_at = Some(seconds(1004));
     let list = VolumeList::new(&snapshot);
     let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
-    let text = render(&VolumeAnswer { at: list.at, volume, error: None });
+    let text = render(&VolumeAnswer { at: list.at, volume, error: None }, None);
     assert_eq!(
         text.matches("                    not acknowledged: mountie ack scratch\n").count(),
         2,
@@ -128,11 +129,27 @@ fn what_a_dry_run_would_do_is_told_step_by_step() {
     volume.due_plan = Some(mount_plan("scratch"));
     let list = VolumeList::new(&snapshot);
     let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
-    let text = render(&VolumeAnswer { at: list.at, volume, error: None });
+    let text = render(&VolumeAnswer { at: list.at, volume, error: None }, None);
     let steps = "  would be done     by mount, in mode \"act\"
                     1. mount filer1:/export/scratch (type nfs4) at /run/mountie/stage/7
                     2. check that it answers, is new, and is the same volume\n";
     assert!(text.contains(steps), "{text}");
+}
+
+#[test]
+fn of_a_sick_volume_that_is_only_observed_it_is_told_what_a_repair_would_do() {
+    let snapshot = sample_snapshot();
+    let list = VolumeList::new(&snapshot);
+    let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
+    assert!(is_only_observed(&volume), "{volume:?}");
+    let mut plan = PlanPreview::new(&mount_plan("scratch"));
+    plan.hindered = Some("a look is out".to_owned());
+    let text = render(&VolumeAnswer { at: list.at, volume, error: None }, Some(&plan));
+    let steps = "  would be done     by mount, in mode \"act\", or now by mountie remount
+                    1. mount filer1:/export/scratch (type nfs4) at /run/mountie/stage/7
+                    2. check that it answers, is new, and is the same volume\n";
+    assert!(text.contains(steps), "{text}");
+    assert!(text.contains("                    it would not be begun now: a look is out\n"), "{text}");
 }
 
 #[test]
@@ -164,7 +181,7 @@ fn what_a_repair_waits_for_is_told_and_what_the_hook_has_said() {
     scratch.asked = Some(Asked { at: seconds(960), answered, put_off: 2 });
     let list = VolumeList::new(&snapshot);
     let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
-    let text = render(&VolumeAnswer { at: list.at, volume, error: None });
+    let text = render(&VolumeAnswer { at: list.at, volume, error: None }, None);
     let expected = "
   held back         waits for server filer1:2049 (connection refused), since 2026-01-31T11:58:20Z, 1m40s ago
   hook              /etc/mountie/ask is asked before each attempt

@@ -83,19 +83,29 @@ pub(super) async fn forget(
     about_one(&shared, peer, id, Order::Forget).await
 }
 
-/// What a remount would do now.
+/// What a remount would do now. Anybody may ask: the permit is held until the event loop has answered, so that a crowd
+/// never fills the queue in which orders stand.
 pub(super) async fn plan(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
-    let snapshot = shared.snapshot();
-    let Some(volume) = find(&snapshot, &id).map(|volume| volume.id.clone()) else {
-        return no_such_volume(&snapshot, &id);
+    let name = id.clone();
+    let found = shared.beside(move |_, snapshot| find(snapshot, &name).map(|volume| volume.id.clone()));
+    let volume = match found.await {
+        Ok(Some(volume)) => volume,
+        Ok(None) => {
+            let made = shared.beside(move |_, snapshot| no_such_volume(snapshot, &id));
+            return made.await.into_response();
+        }
+        Err(status) => return status.into_response(),
     };
-    let (done, answer) = oneshot::channel();
     let asked = async {
-        shared.commands.send(Command::Preview { volume, done }).await.ok()?;
-        answer.await.ok()
+        // The semaphore is never closed.
+        let _permit = shared.previews.acquire().await.ok()?;
+        shared.order(|done| Command::Preview { volume, done }).await
     };
     match timeout(WITHIN, asked).await {
-        Ok(Some(Ok(preview))) => Json(PlanPreview::of(&preview, shared.snapshot().clock())).into_response(),
+        Ok(Some(Ok(preview))) => {
+            let made = shared.beside(move |_, snapshot| Json(PlanPreview::of(&preview, snapshot.clock())));
+            made.await.into_response()
+        }
         Ok(Some(Err(refused))) => no(&shared, &id, &refused),
         Ok(None) | Err(_) => silent(),
     }
@@ -179,7 +189,7 @@ fn yes(shared: &Shared, scope: Scope, done: &Done, kept: bool) -> Response {
     let snapshot = shared.snapshot();
     let plan = match done {
         Done::Remounting(plan) => Some(PlanPreview::new(plan)),
-        Done::Paused { .. } | Done::Resumed { .. } | Done::Forgotten => None,
+        Done::Paused { .. } | Done::Resumed { .. } | Done::Forgotten { .. } => None,
     };
     let message = orders::done(done, kept, snapshot.clock());
     let answer =

@@ -259,8 +259,7 @@ async fn a_volume_behind_a_probe_that_hangs_is_not_called_checked() {
     server.answer_orders(|_| ());
     let (status, json) = server.json("/api/v1/volumes/b?check=true").await;
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
-    let error =
-        "no probe is possible: one of another volume on the same superblock has not come back for 60 s";
+    let error = "no probe is possible: a worker on the same superblock has not come back for 60 s";
     assert_eq!((json["error"].as_str(), json["stuck_seconds"].as_f64()), (Some(error), Some(60.0)));
 }
 

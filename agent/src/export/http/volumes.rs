@@ -118,7 +118,7 @@ fn why_unanswered(shared: &Shared, snapshot: &Snapshot, volume: &VolumeStatus) -
     match volume.stuck_since {
         // Its own is out, or none can be made beside the one that hangs.
         Some(since) if !volume.probing => format!(
-            "no probe is possible: one of another volume on the same superblock has not come back for {} s",
+            "no probe is possible: a worker on the same superblock has not come back for {} s",
             snapshot.at.since(since).as_secs()
         ),
         _ => format!("the probe has not answered within {} s", shared.check_deadline().as_secs_f64()),

@@ -121,11 +121,12 @@ impl Scrape<'_> {
 
     fn sources(&self, text: &mut Text, row: &Row) {
         for source in SourceName::ALL {
-            let is_up = match self.snapshot.sources.get(&source) {
-                Some(SourceState::Running | SourceState::Degraded(_)) => 1,
-                Some(SourceState::Off(_)) | None => 0,
+            let up = match self.snapshot.sources.get(&source) {
+                Some(SourceState::Running) => 1.0,
+                Some(SourceState::Degraded(_)) => 0.5,
+                Some(SourceState::Off(_)) | None => 0.0,
             };
-            text.sample(row, &[("source", source.label())], is_up);
+            text.sample(row, &[("source", source.label())], up);
         }
     }
 

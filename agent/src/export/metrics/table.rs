@@ -266,7 +266,7 @@ pub const TABLE: &[Row] = &[
         "mountie_source_up",
         STABLE_GAUGE,
         &["source"],
-        "1 when the source works, at least in part.",
+        "1 when the source works in full, 0.5 when it works in part or loses records, 0 when it does not work; mountie doctor says why.",
     ),
     row(
         Family::StaleOpenFiles,
@@ -294,7 +294,7 @@ pub const TABLE: &[Row] = &[
         "mountie_volume_errors_total",
         STABLE_COUNTER,
         &["volume", "errno", "op", "source"],
-        "Failed operations on the volume since the agent started; evidence, not a verdict.",
+        "Failed operations on the volume since the agent started; evidence, not a verdict. The operations request, device, filesystem and writeback are other sights of failures that calls may have met as well: do not add them to those. either is a call on two files of which only one need have failed.",
     ),
     row(
         Family::VolumeInfo,

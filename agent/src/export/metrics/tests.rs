@@ -110,7 +110,8 @@ fn facts_of_the_snapshot_are_shown() {
         Some(1_769_860_600.0)
     );
     assert_eq!(value(&series, "volume_last_ok_timestamp_seconds", &[("volume", "scratch")]), Some(0.0));
-    assert_eq!(value(&series, "source_up", &[("source", "bpf")]), Some(1.0));
+    assert_eq!(value(&series, "source_up", &[("source", "bpf")]), Some(0.5), "degraded");
+    assert_eq!(value(&series, "source_up", &[("source", "census")]), Some(1.0));
     assert_eq!(value(&series, "source_up", &[("source", "fanotify_mnt")]), Some(0.0));
     assert_eq!(
         value(&series, "program_attached", &[("program", "vfs_read"), ("family", "fexit")]),

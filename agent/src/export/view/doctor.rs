@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use agent_core::status::VolumeStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::Snapshot;
+use super::super::words::orders;
 use crate::sensor::{ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
 use crate::sys::mount_limit::mount_limit;
 
@@ -108,6 +110,9 @@ pub struct ProgramView {
     pub reason: Option<String>,
     /// What is lost without it.
     pub lost_without: String,
+    /// What stands in for it.
+    #[serde(default)]
+    pub fallback: String,
 }
 
 /// What became of a program.
@@ -131,7 +136,9 @@ impl DoctorReport {
     #[must_use]
     pub fn of_agent(host: &HostFacts, snapshot: &Snapshot) -> Self {
         let mounts = MountsView::of_scan(snapshot.scan);
-        Self { agent_running: true, mounts, ..Self::new(host, &snapshot.sources, &snapshot.programs) }
+        let mut host = host.clone();
+        host.notes.extend(all_paused(snapshot));
+        Self { agent_running: true, mounts, ..Self::new(&host, &snapshot.sources, &snapshot.programs) }
     }
 
     /// The report of whoever tried out the sources without being an agent.
@@ -164,6 +171,14 @@ impl DoctorReport {
         };
         self.sources.iter().any(|source| source.state != SourceWord::Off && is_sensor(source))
     }
+}
+
+/// That no volume is repaired, whoever has stopped that: a person, or the agent, which could not read what was paused.
+fn all_paused(snapshot: &Snapshot) -> Option<String> {
+    let of_node = |volume: &VolumeStatus| volume.pause.clone().filter(|(_, is_node)| *is_node);
+    let (pause, _) = snapshot.volumes.iter().find_map(of_node)?;
+    let paused = orders::paused(&pause, snapshot.clock());
+    Some(format!("no volume is repaired: {paused}; end that with `mountie resume --all`"))
 }
 
 impl MountsView {
@@ -208,6 +223,7 @@ impl ProgramView {
             state,
             reason,
             lost_without: program.lost_without.to_owned(),
+            fallback: program.fallback.to_owned(),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn refused(refused: &Refused, clock: WallClock) -> String {
         Refused::Unsettled => {
             "what an earlier plan left half-made there is settled first; try again, or see `mountie describe`".to_owned()
         }
-        Refused::Looking => "a look at it is out, which would hold the old mount; try again".to_owned(),
+        Refused::Looking => "a look at it or an errand is out, which would hold the old mount; try again".to_owned(),
     }
 }
 
@@ -89,7 +89,11 @@ pub(crate) fn done(done: &Done, kept: bool, clock: WallClock) -> String {
             }
         }
         Done::Remounting(plan) => format!("plan {} is carried out", plan.id),
-        Done::Forgotten => "all that was kept of it is forgotten".to_owned(),
+        Done::Forgotten { paused: None } => "all that was kept of it is forgotten".to_owned(),
+        Done::Forgotten { paused: Some(pause) } => format!(
+            "all that was kept of it is forgotten but its pause: repairs are {}; end that with `mountie resume`",
+            paused(pause, clock)
+        ),
     };
     let is_kept = kept || matches!(done, Done::Remounting(_));
     if is_kept {
@@ -198,6 +202,18 @@ mod tests {
         ] {
             assert!(refused(&one, clock()).contains([';', ':']), "{one:?}");
         }
+    }
+
+    #[test]
+    fn forgetting_says_that_a_pause_holds_on() {
+        let by = agent_core::health::loss::Actor { uid: 0, pid: 7, comm: "mountie".into() };
+        let pause = Pause { since: seconds(990), since_wall: None, until: None, by, reason: None };
+        let text = done(&Done::Forgotten { paused: Some(pause) }, true, clock());
+        assert!(
+            text.contains("but its pause: repairs are paused by uid 0") && text.contains("mountie resume"),
+            "{text}"
+        );
+        assert!(!done(&Done::Forgotten { paused: None }, true, clock()).contains("pause"));
     }
 
     #[test]

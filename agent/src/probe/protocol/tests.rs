@@ -65,13 +65,21 @@ fn any_look() -> impl Strategy<Value = Request> {
 }
 
 fn any_result() -> impl Strategy<Value = ProbeResult> {
-    let ok = (any::<u64>(), any::<[bool; 3]>(), any::<[Option<String>; 2]>()).prop_map(
-        |(root_inode, [read_data, read_device, wrote_data], [fsid, uuid])| {
-            ProbeResult::Ok(ProbeOk { root_inode, read_data, read_device, wrote_data, fsid, uuid })
-        },
-    );
+    let ok = || {
+        (any::<u64>(), any::<[bool; 3]>(), any::<[Option<String>; 2]>()).prop_map(
+            |(root_inode, [read_data, read_device, wrote_data], [fsid, uuid])| ProbeOk {
+                root_inode,
+                read_data,
+                read_device,
+                wrote_data,
+                fsid,
+                uuid,
+            },
+        )
+    };
     prop_oneof![
-        ok,
+        ok().prop_map(ProbeResult::Ok),
+        (any::<u16>(), ok()).prop_map(|(errno, read)| ProbeResult::WriteFailed { errno: Errno(errno), read }),
         (any_step(), any::<u16>())
             .prop_map(|(step, errno)| ProbeResult::Failed { step, errno: Errno(errno) }),
         any_superblock().prop_map(|found| ProbeResult::WrongMount { found }),

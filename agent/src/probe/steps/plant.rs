@@ -65,6 +65,7 @@ fn what_is_there(root: &OwnedFd, planting: &Planting) -> Result<Option<Planted>,
     let content = match sentinel::read(root.as_fd(), &planting.path).map_err(unreadable)? {
         Reading::Absent => return Ok(None),
         Reading::Unusable => return Err(PlantFault::Unusable),
+        Reading::Held => return Err(unreadable(Errno::AGAIN)),
         Reading::Content(content) => content,
     };
     if planting.is_chosen && sentinel::has_content(&content, &planting.content) {

@@ -146,6 +146,33 @@ fn only_a_configured_sentinel_can_be_unusable() {
 }
 
 #[test]
+fn a_file_of_the_default_name_that_may_not_be_read_is_no_fault() {
+    in_private_namespace(|lab| {
+        let place = mount("tmpfs", lab.join("a"), MsFlags::empty(), "mode=0755");
+        std::fs::write(place.join(DEFAULT_SENTINEL), "private").unwrap();
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(place.join(DEFAULT_SENTINEL), closed).unwrap();
+        let user = Some(ProbeUser { uid: 4711, gid: 4711, groups: Vec::new() });
+        let request = Request { user, ..request_for(&place) };
+        assert!(!ok(&request).read_data);
+        let wanted = Request { sentinel: sentinel(DEFAULT_SENTINEL, None), ..request };
+        let refused = ProbeResult::Failed { step: ProbeStep::Sentinel, errno: EACCES };
+        assert_eq!(result(&wanted), refused, "somebody counts on this one");
+    });
+}
+
+#[test]
+fn a_missing_sentinel_does_not_hide_a_dead_device() {
+    in_private_namespace(|lab| {
+        let Some((image, place)) = mount_image("ext4", lab, "noatime") else { return };
+        let request = Request { sentinel: sentinel("gone", None), ..request_for(&place) };
+        assert_eq!(result(&request), ProbeResult::SentinelMissing);
+        drop_to_zero(&image);
+        assert_eq!(result(&request), ProbeResult::Failed { step: ProbeStep::Device, errno: EIO });
+    });
+}
+
+#[test]
 fn a_file_can_be_a_mount_point() {
     in_private_namespace(|lab| {
         let place = mount_tmpfs(lab.join("a"));
@@ -272,13 +299,14 @@ fn a_full_volume_and_a_read_only_one_say_so_in_the_write_step() {
         let filled = std::fs::write(full.join("data"), [1; 65536]);
         assert_eq!(filled.unwrap_err().raw_os_error(), Some(28));
         let request = Request { write: true, ..request_for(&full) };
-        assert_eq!(result(&request), ProbeResult::Failed { step: ProbeStep::Write, errno: ENOSPC });
+        let ProbeResult::Ok(read) = result(&Request { write: false, ..request.clone() }) else { panic!() };
+        assert_eq!(result(&request), ProbeResult::WriteFailed { errno: ENOSPC, read });
         assert_eq!(std::fs::read_dir(&full).unwrap().count(), 1);
-        assert!(matches!(result(&Request { write: false, ..request }), ProbeResult::Ok(_)));
 
         let closed = mount("tmpfs", lab.join("b"), MsFlags::MS_RDONLY, "");
         let request = Request { write: true, ..request_for(&closed) };
-        assert_eq!(result(&request), ProbeResult::Failed { step: ProbeStep::Write, errno: EROFS });
+        let ProbeResult::Ok(read) = result(&Request { write: false, ..request.clone() }) else { panic!() };
+        assert_eq!(result(&request), ProbeResult::WriteFailed { errno: EROFS, read });
     });
 }
 
@@ -303,9 +331,9 @@ fn what_root_may_not_see_is_seen_as_the_configured_user() {
         // By its groups, main or further ones, and only by those.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o750);
         std::fs::set_permissions(&place, open).unwrap();
-        let cannot_write = ProbeResult::Failed { step: ProbeStep::Write, errno: EACCES };
-        assert_eq!(looked_as(4712, 815, &[]), cannot_write);
-        assert_eq!(looked_as(4712, 1, &[3, 815]), cannot_write);
+        let cannot_write = |found: &ProbeResult| matches!(found, ProbeResult::WriteFailed { errno: EACCES, read } if read.read_data);
+        assert!(cannot_write(&looked_as(4712, 815, &[])));
+        assert!(cannot_write(&looked_as(4712, 1, &[3, 815])));
         assert_eq!(looked_as(4712, 1, &[3]), refused);
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
     });

@@ -10,11 +10,12 @@ use std::time::Duration;
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::{Bind, Kind, Stays, Wanted, guard_source, is_guard};
 use agent_core::remediation::{Outcome, Refusal};
-use agent_core::topology::Mount;
+use agent_core::topology::{Mount, Propagation};
 use rustix::io::Errno;
 
 use super::exchange::{changed, hold};
 use super::{Order, Survey, Tally, Visit, dress, top_of};
+use crate::remediation::kinship;
 use crate::remediation::scene::{STACK_LIMIT, Scene, Stop, say};
 use crate::remediation::wire::Step;
 use crate::sys::mount_exactly::{self, Guard, Place};
@@ -31,7 +32,7 @@ pub(in crate::remediation) fn may_cover(scene: &Scene, order: &Order) -> Result<
     for Bind { mount: Mount { mountpoint: path, .. }, .. } in &binds {
         visit.there(|| {
             let place = resolve(path)?;
-            expect_old(scene, &wanted, &place, path)?;
+            old_top(scene, &wanted, &place, path)?;
             let is_busy = place.is_busy().map_err(|errno| Stop::call(format!("unmount {path}"), errno))?;
             // Its use takes back the mark that the question has left.
             let _ = place.hold();
@@ -109,29 +110,33 @@ fn cover_one(
     let path = &bind.mount.mountpoint;
     let place = resolve(path)?;
     for _ in 0..bind.surplus.min(STACK_LIMIT) {
-        expect_old(scene, wanted, &place, path)?;
-        unmount(&place, path)?;
+        let top = old_top(scene, wanted, &place, path)?;
+        unmount(scene, &place, &top)?;
     }
     if top_of(&scene.table()?, wanted, path).is_some_and(|(_, kind)| kind == Kind::Guard) {
         // Propagation has brought it.
         return Ok(());
     }
-    expect_old(scene, wanted, &place, path)?;
-    let gap = take_away(scene, &place, path, guard)?;
+    let top = old_top(scene, wanted, &place, path)?;
+    let gap = take_away(scene, &place, &top, guard)?;
     tally.gap = tally.gap.max(Some(gap));
     tally.detached.push(bind.mount.id.0);
+    // A guard is another file system, and cannot keep the place among the peers of this one.
+    tally.note(path, kinship::lost(&Propagation::default(), &bind.mount.propagation));
     Ok(())
 }
 
 /// Whatever somebody else has mounted there meanwhile is not ours to unmount.
-fn expect_old(scene: &Scene, wanted: &Wanted<'_>, place: &Place, path: &BytePath) -> Result<(), Stop> {
+fn old_top(scene: &Scene, wanted: &Wanted<'_>, place: &Place, path: &BytePath) -> Result<Mount, Stop> {
     let top = top_of(&scene.table()?, wanted, path).filter(|(_, kind)| *kind == Kind::Old);
     let (top, _) = top.ok_or_else(changed)?;
-    hold(place, &top).map(drop)
+    hold(scene, place, &top)?;
+    Ok(top)
 }
 
 /// Unmounts the top mount at a place, with a guard beneath it.
-fn take_away(scene: &Scene, place: &Place, path: &BytePath, guard: &OwnedFd) -> Result<Duration, Stop> {
+fn take_away(scene: &Scene, place: &Place, top: &Mount, guard: &OwnedFd) -> Result<Duration, Stop> {
+    let path = &top.mountpoint;
     let before = scene.stack(path)?.len();
     let asked = clock::now();
     // One that is about to be refused would leave a guard beneath it.
@@ -144,15 +149,15 @@ fn take_away(scene: &Scene, place: &Place, path: &BytePath, guard: &OwnedFd) -> 
         return Ok(clock::now().since(asked));
     }
     say(format!("put a guard beneath {path}"));
-    let beneath = place.hold().and_then(|held| mount_exactly::attach_beneath(guard, &held));
+    let beneath = mount_exactly::attach_beneath(guard, &hold(scene, place, top)?);
     match beneath {
         Ok(()) => {
-            unmount(place, path)?;
+            unmount(scene, place, top)?;
             Ok(Duration::ZERO)
         }
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
             let begun = clock::now();
-            unmount(place, path)?;
+            unmount(scene, place, top)?;
             place.attach(guard).map_err(|errno| Stop::call(format!("put a guard at {path}"), errno))?;
             Ok(clock::now().since(begun))
         }
@@ -164,17 +169,21 @@ fn busy(path: &BytePath) -> Stop {
     Stop::Refused(Refusal::Busy, format!("{path} is in use"))
 }
 
-fn unmount(place: &Place, path: &BytePath) -> Result<(), Stop> {
+fn unmount(scene: &Scene, place: &Place, top: &Mount) -> Result<(), Stop> {
+    let path = &top.mountpoint;
     say(format!("unmount {path}"));
+    // Not held meanwhile: it would be in use.
+    hold(scene, place, top)?;
     place.unmount().map_err(|errno| match errno {
         Errno::BUSY => busy(path),
         errno => Stop::call(format!("unmount {path}"), errno),
-    })
+    })?;
+    scene.expect_gone(top)
 }
 
 /// Unmounts the volume's own top mount, with a guard beneath it. Nothing is there but the guard after that.
 pub(in crate::remediation) fn guard_place(scene: &Scene, top: &Mount) -> Result<(), Stop> {
     let path = &scene.mountpoint;
     let guard = make(scene, top, &BytePath::from(""), true)?;
-    take_away(scene, &resolve(path)?, path, &guard).map(drop)
+    take_away(scene, &resolve(path)?, top, &guard).map(drop)
 }

@@ -11,25 +11,47 @@ use super::{Base, look};
 use crate::remediation::attributes::{exact, exact_in_old_flags};
 use crate::remediation::scene::{Scene, Stop};
 use crate::remediation::stage;
-use crate::sys::{mount, mount_attributes, mount_exactly};
+use crate::sys::mount_attributes::{self, Attributes, Kin};
+use crate::sys::{mount, mount_exactly};
 
 /// What is cloned.
 pub(super) struct Source<'a> {
     pub(super) base: &'a Base,
     /// The place on it.
     pub(super) inner: &'a OwnedFd,
+    /// What the copy is to be to it.
+    pub(super) kin: Kin,
 }
 
 /// A detached copy that looks like the old mount.
 pub(super) fn clone(scene: &Scene, source: &Source<'_>, old: &Mount) -> Result<OwnedFd, Stop> {
     let tree = mount_exactly::clone_tree(source.inner.as_fd())
         .map_err(|errno| Stop::call(format!("clone the mount at {}", source.base.mount.mountpoint), errno))?;
-    dress(scene, tree, old, look::is_directory(source.inner) != Some(false))
+    dress_as(scene, (tree, source.kin), old, look::is_directory(source.inner) != Some(false))
 }
 
 /// Gives a detached tree the options of a mount.
-pub(super) fn dress(scene: &Scene, tree: OwnedFd, old: &Mount, is_directory: bool) -> Result<OwnedFd, Stop> {
-    match mount_attributes::set(tree.as_fd(), exact(old)) {
+pub(in crate::remediation) fn dress(
+    scene: &Scene,
+    tree: OwnedFd,
+    old: &Mount,
+    is_directory: bool,
+) -> Result<OwnedFd, Stop> {
+    dress_as(scene, (tree, Kin::None), old, is_directory)
+}
+
+fn dress_as(
+    scene: &Scene,
+    (tree, kin): (OwnedFd, Kin),
+    old: &Mount,
+    is_directory: bool,
+) -> Result<OwnedFd, Stop> {
+    // Whoever looks at a new one would see, and write, other owners.
+    if old.options.has("idmapped") {
+        let text = "its owners are mapped, and a new mount cannot take the mapping over".to_owned();
+        return Err(Stop::Refused(Refusal::ConsumersLeft, text));
+    }
+    match mount_attributes::set(tree.as_fd(), Attributes { kin, ..exact(old) }) {
         Ok(()) => Ok(tree),
         Err(Errno::NOSYS) if is_directory => at_private_place(scene, &tree, |place| {
             mount::make_private(place)

@@ -41,17 +41,17 @@ pub(super) fn exchange(
     }
     let mut exchanged = Exchanged::default();
     for _ in 0..bind.surplus.min(STACK_LIMIT) {
-        let held = hold(&place, &top)?;
-        detach(scene, held, &top, &mut exchanged)?;
+        let held = hold(scene, &place, &top)?;
+        detach(scene, (&place, held), &top, &mut exchanged)?;
         let next = top_of(&scene.table()?, wanted, path).ok_or_else(changed)?;
         top = next.0;
     }
-    let held = hold(&place, &top)?;
+    let held = hold(scene, &place, &top)?;
     refuse_other_kind(&held, new)?;
     say(format!("move the new mount beneath the old one at {path}"));
     match mount_exactly::attach_beneath(tree, &held) {
         Ok(()) => {
-            detach(scene, held, &top, &mut exchanged)?;
+            detach(scene, (&place, held), &top, &mut exchanged)?;
             exchanged.gap = Some(Duration::ZERO);
         }
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -80,12 +80,12 @@ pub(super) fn changed() -> Stop {
 }
 
 /// The root of the mount that the table shows on top, and of no other.
-pub(super) fn hold(place: &Place, top: &Mount) -> Result<OwnedFd, Stop> {
+pub(super) fn hold(scene: &Scene, place: &Place, top: &Mount) -> Result<OwnedFd, Stop> {
     let held = place.hold().map_err(|errno| Stop::call("look at it", errno))?;
-    match look::mount_id(&held) {
-        Ok(Some(found)) if found != top.id => Err(changed()),
-        Ok(_) => Ok(held),
-        Err(errno) => Err(Stop::call("look at it", errno)),
+    match look::mount_id(&scene.proc, &held) {
+        Ok(found) if found == top.id => Ok(held),
+        Ok(_) => Err(changed()),
+        Err(errno) => Err(Stop::call("tell which mount it is", errno)),
     }
 }
 
@@ -101,12 +101,20 @@ fn refuse_other_kind(old: &OwnedFd, new: &OwnedFd) -> Result<(), Stop> {
     }
 }
 
-fn detach(scene: &Scene, held: OwnedFd, mount: &Mount, exchanged: &mut Exchanged) -> Result<(), Stop> {
+fn detach(
+    scene: &Scene,
+    (place, held): (&Place, OwnedFd),
+    mount: &Mount,
+    exchanged: &mut Exchanged,
+) -> Result<(), Stop> {
     say(format!("detach the old mount at {}", mount.mountpoint));
+    // There is no call that takes a mount away by a descriptor, so it is looked at right before and right after.
+    hold(scene, place, mount)?;
     mount_exactly::detach(&scene.proc, &held).map_err(|errno| Stop::call("detach the old mount", errno))?;
-    exchanged.detached.push(mount.id.0);
     // The last reference may take for ever to drop.
     scene.keep(held);
+    scene.expect_gone(mount)?;
+    exchanged.detached.push(mount.id.0);
     Ok(())
 }
 
@@ -119,16 +127,29 @@ fn back_to_back(
 ) -> Result<Duration, Stop> {
     let keepsake = mount_exactly::clone_tree(held.as_fd()).ok();
     say(format!("detach the old mount at {} and mount the new one", top.mountpoint));
+    hold(scene, place, top)?;
     let begun = clock::now();
     mount_exactly::detach(&scene.proc, &held).map_err(|errno| Stop::call("detach the old mount", errno))?;
     let attached = place.attach(tree);
     let gap = clock::now().since(begun);
     scene.keep(held);
-    let result = attached.map(|()| gap).map_err(|errno| {
-        let is_back = keepsake.as_ref().is_some_and(|old| place.attach(old).is_ok());
-        let end = if is_back { "the old one is back" } else { "nothing is mounted there now" };
-        Stop::call(format!("mount the new one ({end})"), errno)
-    });
+    // Not before the new one is there: reading the table takes its time.
+    let gone = scene.expect_gone(top);
+    let result = match (attached, gone) {
+        (Ok(()), Ok(())) => Ok(gap),
+        (Ok(()), Err(stop)) => {
+            // The new one lies on the old one, which nobody has asked for.
+            let above = place.hold();
+            let _ = above.and_then(|above| mount_exactly::detach(&scene.proc, &above));
+            Err(stop)
+        }
+        (Err(_), Err(stop)) => Err(stop),
+        (Err(errno), Ok(())) => {
+            let is_back = keepsake.as_ref().is_some_and(|old| place.attach(old).is_ok());
+            let end = if is_back { "the old one is back" } else { "nothing is mounted there now" };
+            Err(Stop::call(format!("mount the new one ({end})"), errno))
+        }
+    };
     keepsake.into_iter().for_each(|old| scene.keep(old));
     result
 }

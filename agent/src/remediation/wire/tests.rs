@@ -12,10 +12,12 @@ fn plan(reason: Option<Reason>, old: Option<SuperblockId>) -> Plan {
     Plan {
         id: PlanId(7),
         volume: VolumeId::new("models"),
+        server: None,
         reason,
         mountpoint: BytePath::new(*b"/mnt/caf\xe9"),
         stage: "/run/mountie/stage/7".into(),
         old,
+        marks: None,
         actions: Vec::new(),
         undo: Vec::new(),
         timeout: Duration::from_secs(60),
@@ -32,8 +34,13 @@ fn received(plan: &Plan, action: &Action, known: Known) -> Request {
 
 #[test]
 fn a_request_brings_all_that_a_child_needs() {
-    let former: Former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
-    let known = Known { number_proves_nothing: true, staged_is_good: true, former: Some(former.clone()) };
+    let former: Former = serde_json::from_str(r#"{"options":[114,111],"shared":5}"#).unwrap();
+    let known = Known {
+        number_proves_nothing: true,
+        staged_is_good: true,
+        former: Some(former.clone()),
+        related: [(7, (Some(2), None))].into(),
+    };
     let old = SuperblockId { major: 0, minor: 46 };
     let got = received(&plan(Some(Reason::Readonly), Some(old)), &Action::Unstage, known);
     assert_eq!((got.parent, got.deadline), (std::process::id(), u64::MAX));
@@ -44,7 +51,7 @@ fn a_request_brings_all_that_a_child_needs() {
     assert_eq!((got.stage.as_slice(), got.old), (b"/run/mountie/stage/7".as_slice(), Some(46)));
     assert_eq!(got.volume, "models");
     assert!(got.number_proves_nothing && got.repairs_readonly);
-    assert_eq!(got.former, Some(former));
+    assert_eq!((got.former, got.related.get(&7)), (Some(former), Some(&(Some(2), None))));
 
     let got = received(&plan(Some(Reason::Stale), None), &Action::DetachTop, Known::default());
     assert_eq!((got.old, got.former), (None, None));
@@ -96,12 +103,17 @@ fn every_action_arrives_with_what_belongs_to_it() {
     assert!(matches!(abort, WireAction::AbortConnection { daemon: Some(7), is_proven: true }));
     let restart = arrived(Action::RestartUnit { unit: "a.service".to_owned(), daemon: None });
     assert!(matches!(restart, WireAction::RestartUnit { unit, daemon: None } if unit == "a.service"));
-    assert!(matches!(arrived(Action::Verify { sentinel: None }), WireAction::Verify { sentinel: None }));
-    let WireAction::Verify { sentinel: Some(found) } = arrived(Action::Verify { sentinel: Some(sentinel()) })
-    else {
-        panic!("no sentinel");
+    let verify = Action::Verify {
+        sentinel: Some(sentinel()),
+        identity: Identity { uuid: None, fsid: Some("f".to_owned()) },
+        source: None,
+        fstype: Some("t".to_owned()),
     };
-    assert_eq!(Sentinel::from(found), sentinel());
+    let WireAction::Verify { sentinel: found, uuid, fsid, source, fstype } = arrived(verify) else {
+        panic!("no verify");
+    };
+    assert_eq!(found.map(Sentinel::from), Some(sentinel()));
+    assert_eq!((uuid, fsid.as_deref(), source, fstype.as_deref()), (None, Some("f"), None, Some("t")));
     assert!(matches!(arrived(Action::UnmountOld), WireAction::UnmountOld));
     assert!(matches!(arrived(Action::DetachTop), WireAction::DetachTop));
     assert!(matches!(arrived(Action::Unstage), WireAction::Unstage));
@@ -138,7 +150,7 @@ fn outcome(json: &str) -> Result<Outcome, serde_json::Error> {
         r#"{{"Done":{{"outcome":{json},"text":"","gap":null,"gone_at":null,"shown_at":null,"number_proves_nothing":false,"former":null}}}}"#
     );
     match serde_json::from_str(&line)? {
-        Line::Done(report) => Ok(Step::from(report).outcome),
+        Line::Done(report) => Ok(Step::from(*report).outcome),
         Line::Progress(text) => panic!("{text}"),
     }
 }
@@ -214,10 +226,10 @@ fn a_step_survives_the_wire() {
         step.detached = vec![9];
         step.former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
         assert!(step.former.is_some());
-        let text = serde_json::to_string(&Line::Done(step.clone().into())).unwrap();
+        let text = serde_json::to_string(&Line::Done(Box::new(step.clone().into()))).unwrap();
         assert!(!text.contains('\n'));
         let Line::Done(report) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
-        assert_eq!(Step::from(report), step);
+        assert_eq!(Step::from(*report), step);
     }
 }
 

@@ -80,6 +80,25 @@ const GENERIC: &[(libc::c_long, &str)] = names! {
     SYS_renameat "renameat",
 };
 
+/// Calls that are about a name and whose failures say nothing about a volume: seen while the kernel walks it.
+const WALKS: &[(libc::c_long, &str)] = names! {
+    SYS_mount "mount",
+    SYS_umount2 "umount2",
+    SYS_open_tree "open_tree",
+    SYS_move_mount "move_mount",
+    SYS_fspick "fspick",
+    SYS_mount_setattr "mount_setattr",
+    SYS_pivot_root "pivot_root",
+    SYS_chroot "chroot",
+    SYS_inotify_add_watch "inotify_add_watch",
+    SYS_fanotify_mark "fanotify_mark",
+    SYS_connect "connect",
+    SYS_bind "bind",
+    SYS_swapon "swapon",
+    SYS_quotactl "quotactl",
+    SYS_acct "acct",
+};
+
 /// Calls that the C library has no names for on every architecture.
 const NEW: &[(libc::c_long, &str)] = &[
     (syscalls::SYS_FCHMODAT2, "fchmodat2"),
@@ -124,6 +143,7 @@ pub(super) fn name(number: u32) -> String {
     GENERIC
         .iter()
         .chain(NEW)
+        .chain(WALKS)
         .chain(OLD)
         .find(|(known, _)| u32::try_from(*known) == Ok(number))
         .map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_owned())

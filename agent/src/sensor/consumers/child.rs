@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::consumer::Dead;
 use agent_core::id::{MountId, SuperblockId};
+use agent_core::path::BytePath;
 use agent_core::remediation::consumers::{Kind, Wanted};
 use agent_core::topology::Mount;
 use agent_core::volume::Reach;
@@ -14,6 +15,7 @@ use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
 use super::wire::{Answer, WireDead, WireFound, WireHolder, WireMount};
 use crate::exit_code::ExitCode;
+use crate::sys::look::mount_of;
 use crate::sys::mount_table::Proc;
 use crate::sys::mountinfo::{parse_line, parse_place};
 use crate::sys::{self, clock};
@@ -80,7 +82,7 @@ pub(super) fn look(proc: &Proc, dead: &[Dead]) -> Answer {
                         process: namespace.process,
                         comm,
                         mountpoint: mount.mountpoint.as_bytes().to_vec(),
-                        root: mount.root.as_bytes().to_vec(),
+                        root: shown_by(dead, &mount).as_bytes().to_vec(),
                     });
                 }
             }
@@ -118,6 +120,11 @@ impl Witness {
         let mut places = text.split(|byte| *byte == b'\n').filter_map(|line| parse_place(line).ok());
         places.any(|place| place.id == self.id && place.superblock == superblock)
     }
+}
+
+fn shown_by(dead: &Dead, mount: &Mount) -> BytePath {
+    let holding = dead.holding.as_ref();
+    holding.map_or_else(|| mount.root.clone(), |holding| holding.directory_of(mount))
 }
 
 /// Whether a mount is of what is asked about: of the file system itself, or one of the volume's guards.
@@ -244,14 +251,6 @@ impl Files {
     }
 }
 
-/// The mount through which a file was opened.
-///
-/// kernel: `seq_show`, fs/proc/fd.c, since 3.15.
-pub(crate) fn mount_of(about: &[u8]) -> Option<MountId> {
-    let line = about.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"))?;
-    std::str::from_utf8(line).ok()?.trim().parse().ok().map(MountId)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,12 +321,13 @@ mod tests {
     fn an_open_file_is_found_by_the_mount_that_it_was_opened_through() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let proc = Proc::open().unwrap();
-        let id = sys::look::mount_id(&sys::look::hold(&file.path().to_str().unwrap().into()).unwrap());
-        let answer = look(&proc, &[dead(u32::MAX >> 12, &[id.unwrap().unwrap().0])]);
+        let held = sys::look::hold(&file.path().to_str().unwrap().into()).unwrap();
+        let id = sys::look::mount_id(&proc, &held).unwrap();
+        let answer = look(&proc, &[dead(u32::MAX >> 12, &[id.0])]);
         // The table shows that the id is another file system's.
         assert_eq!((answer.found[0].mounts, answer.found[0].files), (0, 0));
         let mut known = Known::of(&[]);
-        known.ids.insert(id.unwrap().unwrap(), superblock(7));
+        known.ids.insert(id, superblock(7));
         let mut files = Files::default();
         files.count_process(&proc, std::process::id(), &known);
         let mut found = WireFound::default();

@@ -10,6 +10,7 @@ pub(super) fn status(row: &ProgramRow, state: ProgramState) -> ProgramStatus {
         family: row.family.label(),
         hook: row.hook,
         lost_without: row.lost_without,
+        fallback: row.fallback,
         state,
     }
 }

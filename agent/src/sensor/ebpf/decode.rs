@@ -25,6 +25,7 @@ pub(super) fn counted(key: &CounterKey, count: u64, last_ktime: u64) -> KernelEr
         op: op(key.op),
         count,
         at: Monotonic::from_nanos(last_ktime),
+        after: None,
         task: None,
     }
 }

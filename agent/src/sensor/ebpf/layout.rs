@@ -117,6 +117,7 @@ const FIELDS: &[FieldRow] = rows! {
     Block "request" "cmd_flags" => request_cmd_flags;
     Block "gendisk" "major" => gendisk_major;
     Block "gendisk" "first_minor" => gendisk_first_minor;
+    Descriptor "inode" "i_mode" => inode_i_mode;
     Wait "inode" "i_mode" => inode_i_mode;
     Wait "task_struct" "comm" => task_comm;
     Wait "task_struct" "flags" => task_flags;

@@ -99,6 +99,7 @@ pub(super) fn load(settings: &Settings, host_mnt_ns: u32) -> Result<Loaded, Load
     let filter = Filter {
         counted: bitmap(|_| true),
         hard: bitmap(|row| row.class != ErrnoClass::Refused),
+        of_sockets: bitmap(|row| matches!(row.class, ErrnoClass::HostDown | ErrnoClass::Disconnected)),
         host_mnt_ns,
         reserved: 0,
     };

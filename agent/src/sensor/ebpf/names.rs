@@ -85,6 +85,16 @@ impl Reads {
     }
 }
 
+impl Place {
+    /// The counter there, if it is tracked.
+    pub(super) const fn key(self) -> Option<CounterKey> {
+        match self {
+            Self::Tracked(key) => Some(key),
+            Self::Elsewhere | Self::NotLookedUp => None,
+        }
+    }
+}
+
 impl Names {
     /// `same_ids`: this process is in the first process id namespace.
     pub(super) fn new(proc: PathBuf, host_mnt_ns: u32, same_ids: bool) -> Self {

@@ -28,6 +28,7 @@ use super::loader::attacher::Attacher;
 use super::losses::Losses;
 use super::maps::{KernelLower, KernelPlaces, Maps};
 use super::names::{Names, Place};
+use super::pairs::Pairs;
 use super::places::Places;
 use super::stacks::Stacks;
 use super::{Command, Watched, decode as observations};
@@ -38,6 +39,9 @@ use crate::sys::{bpf, clock};
 const IDLE: Duration = Duration::from_secs(1);
 /// And at most this often, however many records come.
 const BUSY: Duration = Duration::from_millis(20);
+/// With very many counters less often: between two readings so many times what one costs. Records tell what is new
+/// meanwhile.
+const REST: u32 = 20;
 /// Modules and stacks of devices are looked at again after this, also when nothing else has changed.
 const SLOW: Duration = Duration::from_mins(1);
 /// Records taken before looking at anything else.
@@ -86,6 +90,7 @@ pub(super) struct Reader {
     stacks: Stacks,
     told_devices: BTreeMap<SuperblockId, Vec<Device>>,
     names: Names,
+    pairs: Pairs,
     events: Sender<SensorEvent>,
     commands: Receiver<Command>,
     wake: Arc<EventFd>,
@@ -96,6 +101,8 @@ pub(super) struct Reader {
     /// Runs of programs that were skipped and that nobody was told of.
     skipped: BTreeMap<&'static str, u64>,
     read_at: Monotonic,
+    /// Between two readings while records come.
+    pause: Duration,
     slow_at: Monotonic,
     closed: bool,
 }
@@ -122,6 +129,7 @@ impl Reader {
             stacks: Stacks::default(),
             told_devices: BTreeMap::new(),
             names,
+            pairs: Pairs::default(),
             events,
             commands: link.commands,
             wake: link.wake,
@@ -130,6 +138,7 @@ impl Reader {
             skipped: BTreeMap::new(),
             condition: Condition { attached: state, places: None, lower: None, reading: None, losing: None },
             read_at: Monotonic::default(),
+            pause: BUSY,
             slow_at: clock::now(),
             closed: false,
         }
@@ -145,7 +154,7 @@ impl Reader {
             }
             counters_due |= self.take_records();
             let age = clock::now().since(self.read_at);
-            if age >= IDLE || (counters_due && age >= BUSY) {
+            if age >= IDLE || (counters_due && age >= self.pause) {
                 self.read_counters();
                 counters_due = false;
             }
@@ -160,7 +169,7 @@ impl Reader {
 
     /// Sleeps until there is a record, a command, or counters are due.
     fn wait(&self, counters_due: bool) {
-        let interval = if counters_due { BUSY } else { IDLE };
+        let interval = if counters_due { self.pause } else { IDLE };
         let left = interval.saturating_sub(clock::now().since(self.read_at));
         // Rounded up: a wait of zero would spin until the time has come.
         let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
@@ -253,30 +262,27 @@ impl Reader {
                 None => break,
             };
             any = true;
-            let event = match record {
-                Ok(Record::Error(record)) => Some(observations::first(&record)),
-                Ok(Record::Name(record)) => match self.place(&record) {
-                    Place::Tracked(key) => Some(observations::placed(&record.header, &record.who, &key)),
-                    Place::Elsewhere => None,
-                    Place::NotLookedUp => {
-                        not_looked_up += 1;
-                        None
-                    }
-                },
+            let events = match record {
+                Ok(Record::Error(record)) => vec![observations::first(&record)],
+                Ok(Record::Name(record)) => {
+                    let places = self.place(&record);
+                    not_looked_up +=
+                        places.iter().filter(|place| **place == Place::NotLookedUp).count() as u64;
+                    let of = |key| observations::placed(&record.header, &record.who, &key);
+                    places.into_iter().filter_map(Place::key).map(of).collect()
+                }
                 Ok(Record::Unknown { kind }) => {
                     tracing::debug!(kind, "Record of an unknown kind skipped");
-                    None
+                    Vec::new()
                 }
                 Err(error) => {
                     tracing::debug!(%error, "Record skipped");
                     lost += 1;
-                    None
+                    Vec::new()
                 }
             };
-            if let Some(errors) = event
-                && !self.send(SensorEvent::Kernel(errors))
-            {
-                lost += 1;
+            for errors in events {
+                lost += u64::from(!self.send(SensorEvent::Kernel(errors)));
             }
         }
         let now = clock::now();
@@ -285,17 +291,19 @@ impl Reader {
         any
     }
 
-    fn place(&mut self, record: &NameRecord) -> Place {
+    /// What of a failed call is to be counted now, by where its name leads, or its two names.
+    fn place(&mut self, record: &NameRecord) -> [Place; 2] {
         let now = clock::now();
         let place = self.names.place(now, record, &self.places);
         if matches!(place, Place::Tracked(_)) {
             self.losses.ledger.placed(record.who.tgid, now);
         }
-        place
+        self.pairs.take(record.who.pid, record.part, place)
     }
 
     fn read_counters(&mut self) {
         self.read_at = clock::now();
+        let used = clock::thread_processor_time();
         let (events, closed) = (&self.events, &mut self.closed);
         let counters = self.counters.read(|errors| try_send(events, SensorEvent::Kernel(errors), closed));
         let lost = self.losses.read(self.read_at);
@@ -312,6 +320,7 @@ impl Reader {
             .err();
         self.report();
         self.tell_programs();
+        self.pause = pause(clock::thread_processor_time().saturating_sub(used));
     }
 
     fn read_skipped(&mut self) {
@@ -337,6 +346,11 @@ impl Reader {
     fn send(&mut self, event: SensorEvent) -> bool {
         try_send(&self.events, event, &mut self.closed)
     }
+}
+
+/// How long to wait after a reading that has cost so much processor time.
+fn pause(cost: Duration) -> Duration {
+    cost.saturating_mul(REST).clamp(BUSY, IDLE)
 }
 
 /// A way to look below tracked superblocks.
@@ -394,6 +408,7 @@ mod tests {
             family: "extra",
             hook: program,
             lost_without: "",
+            fallback: "probes only",
             state,
         };
         let (sender, mut events) = tokio::sync::mpsc::channel(1);
@@ -412,6 +427,12 @@ mod tests {
             untold.tell(|status| try_send(&sender, SensorEvent::Program(status), &mut closed));
         }
         assert_eq!(told, [("a", ProgramState::Attached), ("b", ProgramState::Attached)]);
+    }
+
+    #[test]
+    fn the_dearer_a_reading_the_rarer_it_is_and_never_rarer_than_at_rest() {
+        let millis = Duration::from_millis;
+        assert_eq!([0, 1, 8, 900].map(|cost| pause(millis(cost))), [BUSY, BUSY, millis(160), IDLE]);
     }
 
     #[test]

@@ -50,8 +50,8 @@ const fn descriptor(op: u8, argument: u8) -> SyscallRow {
     row(kind::DESCRIPTOR, op, (argument, NO_ARGUMENT), NONE)
 }
 
-/// By either of two descriptors, each with its own operation; the first one that is tracked gets the count, since
-/// the result does not say which of the two failed.
+/// By either of two descriptors, each with its own operation, since the result does not say which of the two failed.
+/// The tracked one gets the count, or, where both are of one mount, the first.
 const fn descriptors(first: (u8, u8), second: (u8, u8)) -> SyscallRow {
     let row = row(kind::DESCRIPTOR, first.0, (first.1, NO_ARGUMENT), (second.1, NO_ARGUMENT));
     SyscallRow { second_op: second.0, ..row }

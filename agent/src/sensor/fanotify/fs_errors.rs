@@ -108,8 +108,10 @@ impl FsErrors {
             turns: Arc::new(Semaphore::new(CHILDREN_MAX)),
             stuck: AtomicUsize::new(0),
         });
-        let listener = Listener { shared: Arc::clone(&shared), outbox, wake: Arc::clone(&wake) };
-        let thread = Running::start("fs-errors", &wake, move || listener.run()).map_err(no_thread)?;
+        let listener =
+            Listener { shared: Arc::clone(&shared), outbox: outbox.clone(), wake: Arc::clone(&wake) };
+        let thread = Running::start("fs-errors", SourceName::FanotifyFs, &outbox, move || listener.run())
+            .map_err(no_thread)?;
         let inner = Inner { shared, settings, _thread: thread };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -303,6 +305,7 @@ fn observed(superblock: SuperblockId, errors: Errors) -> SensorEvent {
         op: Op::Filesystem,
         count: u64::from(errors.error.count),
         at: errors.at,
+        after: None,
         task: None,
     })
 }

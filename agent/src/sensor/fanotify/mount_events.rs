@@ -59,9 +59,10 @@ impl MountEvents {
         group.mark_namespace(file.as_fd()).map_err(|errno| reason(errno, SINCE))?;
         let wake = Wake::for_thread()?;
         let outbox = Outbox::new(events, Arc::clone(&wake));
-        let listener = Listener { group, tell, outbox, wake: Arc::clone(&wake) };
+        let listener = Listener { group, tell, outbox: outbox.clone(), wake: Arc::clone(&wake) };
         Ok(Self {
-            _thread: Running::start("mount-events", &wake, move || listener.run()).map_err(no_thread)?,
+            _thread: Running::start("mount-events", SourceName::FanotifyMnt, &outbox, move || listener.run())
+                .map_err(no_thread)?,
         })
     }
 }
@@ -71,6 +72,15 @@ struct Listener {
     tell: Box<dyn Fn(MountChange) + Send>,
     outbox: Outbox,
     wake: Arc<Wake>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Who relies on these events must not wait for them.
+        if std::thread::panicking() {
+            (self.tell)(MountChange::Ended);
+        }
+    }
 }
 
 impl Listener {

@@ -24,6 +24,9 @@ pub(super) struct Row {
     fstypes: &'static [&'static str],
     place: Place,
     counters: fn(&Path) -> Option<Counters>,
+    /// Of those that count what they find wrong in themselves and nothing else: the folder in procfs whose file
+    /// `options` says, below the same name, what follows from that.
+    options: Option<&'static str>,
 }
 
 /// How the folder of one superblock is called.
@@ -38,9 +41,19 @@ enum Place {
 /// Every kind.
 const ROWS: &[Row] = &[
     // The driver of ext4 mounts the older ones as well.
-    Row { fstypes: &["ext4", "ext3", "ext2"], place: Place::Device("fs/ext4"), counters: ext4 },
-    Row { fstypes: &["xfs"], place: Place::Device("fs/xfs"), counters: |_| Some(Counters::new()) },
-    Row { fstypes: &["btrfs"], place: Place::Btrfs, counters: btrfs_counters },
+    Row {
+        fstypes: &["ext4", "ext3", "ext2"],
+        place: Place::Device("fs/ext4"),
+        counters: ext4,
+        options: Some("fs/ext4"),
+    },
+    Row {
+        fstypes: &["xfs"],
+        place: Place::Device("fs/xfs"),
+        counters: |_| Some(Counters::new()),
+        options: None,
+    },
+    Row { fstypes: &["btrfs"], place: Place::Btrfs, counters: btrfs_counters, options: None },
 ];
 
 /// The row of a type.
@@ -62,7 +75,21 @@ impl Row {
     pub(super) fn read(&self, folder: &Path) -> Option<Counters> {
         (self.counters)(folder)
     }
+
+    /// Whether the file system writes nothing once it has found an error in itself. `None`: its counters say nothing
+    /// about that. The options are in memory, as the counters are.
+    ///
+    /// kernel: `ext4_seq_options_show`, fs/ext4/super.c, since 3.11: every option, also those that are the default of the
+    /// superblock, which `_ext4_show_options` leaves out of the mount table.
+    pub(super) fn ends_writes(&self, proc: &Path, folder: &Path) -> Option<bool> {
+        let file = proc.join(self.options?).join(folder.file_name()?).join("options");
+        let options = fs::read_to_string(file).unwrap_or_default();
+        Some(options.lines().any(|option| option == ENDS_WRITES))
+    }
 }
+
+/// The word that ext4 has among its options where it writes nothing after an error.
+const ENDS_WRITES: &str = "errors=remount-ro";
 
 /// The kernel's name of a device, `!` for `/`: what `/sys/dev/block/8:1` leads to.
 fn device_name(sysfs: &Path, mount: &Mount) -> Option<PathBuf> {

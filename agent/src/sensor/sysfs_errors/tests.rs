@@ -43,6 +43,7 @@ fn reader(sysfs: &Path, mounts: &[Arc<Mount>]) -> (Reader, Receiver<SensorEvent>
     let watched = mounts.iter().map(|mount| (mount.superblock, Arc::clone(mount))).collect();
     let reader = Reader {
         sysfs: sysfs.to_owned(),
+        proc: sysfs.join("proc"),
         watched: Arc::new(Mutex::new(watched)),
         known: BTreeMap::new(),
         outbox: Outbox::new(sender, Arc::clone(&wake)),
@@ -52,9 +53,14 @@ fn reader(sysfs: &Path, mounts: &[Arc<Mount>]) -> (Reader, Receiver<SensorEvent>
     (reader, events)
 }
 
+/// The next event that is not about how many errors there are in all.
+fn next(events: &mut Receiver<SensorEvent>) -> Option<SensorEvent> {
+    std::iter::from_fn(|| events.try_recv().ok()).find(|event| !matches!(event, SensorEvent::OwnErrors(_)))
+}
+
 fn told(events: &mut Receiver<SensorEvent>) -> Vec<(u32, Errno, u64)> {
     let mut told = Vec::new();
-    while let Ok(event) = events.try_recv() {
+    while let Some(event) = next(events) {
         let SensorEvent::Kernel(errors) = event else { panic!("{event:?}") };
         assert_eq!((errors.source, errors.op), (Source::Sysfs, Op::Filesystem));
         told.push((errors.superblock.minor, errors.errno, errors.count));
@@ -84,6 +90,28 @@ fn errors_from_before_are_the_base_line_and_growth_is_told_once() {
     write(sysfs.path(), "fs/ext4/cciss!c0d0p1/errors_count", "45\n");
     assert!(reader.look(true));
     assert_eq!(told(&mut events), [(1, EIO, 1)]);
+}
+
+#[test]
+fn ext4_tells_how_many_errors_it_has_found_and_whether_it_writes_nothing_after_one() {
+    let options = "proc/fs/ext4/cciss!c0d0p1/options";
+    for (text, ends_writes) in [
+        ("rw\ndelalloc\nerrors=remount-ro\nresuid=0\n", true),
+        ("rw\nerrors=continue\n", false),
+        ("rw\nprjquota_errors=remount-ro\n", false),
+    ] {
+        let sysfs = fake_ext4();
+        write(sysfs.path(), options, text);
+        let (mut reader, mut events) = reader(sysfs.path(), &[mount("ext4", "/dev/cciss/c0d0p1", 1)]);
+        assert!(reader.look(true) && reader.look(true));
+        write(sysfs.path(), "fs/ext4/cciss!c0d0p1/errors_count", "44\n");
+        assert!(reader.look(true) && reader.look(true));
+        let own = std::iter::from_fn(|| events.try_recv().ok()).filter_map(|event| match event {
+            SensorEvent::OwnErrors(own) => Some((own.count, own.told, own.ends_writes)),
+            _ => None,
+        });
+        assert_eq!(own.collect::<Vec<_>>(), [(41, 0, ends_writes), (44, 3, ends_writes)], "{text}");
+    }
 }
 
 #[test]
@@ -125,7 +153,7 @@ fn a_file_system_that_was_mounted_anew_unseen_by_the_table_is_told_once_and_its_
     std::fs::rename(&folder, sysfs.path().join("fs/ext4/old")).unwrap();
     std::fs::rename(sysfs.path().join("fs/ext4/new"), folder).unwrap();
     assert!(reader.look(true) && reader.look(true));
-    let event = events.try_recv().unwrap();
+    let event = next(&mut events).unwrap();
     let SensorEvent::Renewed(superblock, seen) = event else { panic!("{event:?}") };
     assert!(superblock.minor == 1 && seen <= last_seen);
     assert_eq!(told(&mut events), []);
@@ -160,7 +188,7 @@ fn xfs_has_no_counters_and_its_folder_still_tells_that_it_was_mounted_anew() {
     std::fs::rename(sysfs.path().join("fs/xfs/vdb"), sysfs.path().join("fs/xfs/old")).unwrap();
     std::fs::rename(sysfs.path().join("fs/xfs/new"), sysfs.path().join("fs/xfs/vdb")).unwrap();
     assert!(reader.look(true));
-    assert!(matches!(events.try_recv(), Ok(SensorEvent::Renewed(superblock, _)) if superblock.minor == 1));
+    assert!(matches!(next(&mut events), Some(SensorEvent::Renewed(superblock, _)) if superblock.minor == 1));
 }
 
 #[test]
@@ -184,7 +212,8 @@ fn a_new_one_gets_its_base_line_at_once_and_the_others_are_not_read_for_it() {
 #[test]
 fn only_another_file_system_is_a_reason_to_wake_the_reader() {
     let wake = Arc::new(Wake::new().unwrap());
-    let thread = Running::start("idle", &wake, || ()).unwrap();
+    let outbox = Outbox::new(channel(1).0, Arc::clone(&wake));
+    let thread = Running::start("idle", SourceName::Sysfs, &outbox, || ()).unwrap();
     let watcher = SysfsErrors { wake: Arc::clone(&wake), watched: Arc::default(), _thread: thread };
     let first = mount("ext4", "/dev/x", 1);
     watcher.watch([Arc::clone(&first)].into_iter());
@@ -223,9 +252,10 @@ fn btrfs_is_found_by_its_devices_and_counted_over_all_of_them() {
 fn file_systems_without_counters_cost_nothing_and_no_sysfs_is_said() {
     let sysfs = fake_ext4();
     let (sender, _events) = channel(8);
-    let (running, state) = SysfsErrors::start(&sysfs.path().join("absent"), sender.clone());
+    let (running, state) =
+        SysfsErrors::start(&sysfs.path().join("absent"), Path::new("/proc"), sender.clone());
     assert!(running.is_none() && matches!(state, SourceState::Off(why) if why.contains("absent/fs")));
-    let (running, state) = SysfsErrors::start(sysfs.path(), sender);
+    let (running, state) = SysfsErrors::start(sysfs.path(), Path::new("/proc"), sender);
     assert_eq!(state, SourceState::Running);
     let running = running.unwrap();
     running.watch([mount("f2fs", "/dev/x", 1), mount("nfs4", "a:/b", 2)].into_iter());
@@ -253,5 +283,9 @@ fn an_error_that_ext4_reports_is_counted_in_the_real_sysfs() {
         std::thread::yield_now();
     };
     assert_eq!(counted, [(mount.superblock.minor, EUCLEAN, 1)]);
+    let name = row_of("ext4").unwrap().find(Path::new("/sys"), &mount).unwrap();
+    let options = Path::new("/proc/fs/ext4").join(name.file_name().unwrap()).join("options");
+    let options = std::fs::read_to_string(options).unwrap();
+    assert!(options.lines().any(|option| option.starts_with("errors=")), "{options}");
     ext4.unmount();
 }

@@ -16,6 +16,7 @@ fn intent(plan: u64) -> Record {
             mountpoint: Bytes::Raw(b"/mnt/caf\xe9".to_vec()),
             stage: Bytes::Text(format!("/run/mountie/stage/{plan}")),
             old: Some((0, 42)),
+            marks: None,
             boot: current_boot(),
             reason: "stale".to_owned(),
         },

@@ -9,14 +9,22 @@ use serde_json::{Value, json};
 
 use super::*;
 
+fn marks() -> Marks {
+    let source = b"//filer/caf\xe9".to_vec();
+    let holding = Holding { root: "/".into(), fstype: "cifs".to_owned(), source };
+    Marks { holding, unique: BTreeSet::from([7, u64::MAX]) }
+}
+
 fn plan(mountpoint: &[u8], reason: Option<Reason>, old: Option<SuperblockId>) -> Plan {
     Plan {
         id: PlanId(7),
         volume: VolumeId::new("models"),
+        server: None,
         reason,
         mountpoint: BytePath::new(mountpoint),
         stage: "/run/mountie/stage/7".into(),
         old,
+        marks: old.map(|_| marks()),
         actions: Vec::new(),
         undo: Vec::new(),
         timeout: Duration::from_secs(60),
@@ -42,6 +50,7 @@ fn an_intent_comes_back_as_what_was_cut_off() {
             stage: "/run/mountie/stage/7".into(),
             // Written and read during one boot, where that can be told.
             old: current_boot().map(|_| old),
+            marks: current_boot().map(|_| marks()),
         };
         assert_eq!(record.into_unfinished(), Some(expected));
     }
@@ -102,6 +111,7 @@ fn what_is_no_record_is_refused_and_what_is_new_in_one_is_passed_over() {
         ("mountpoint", json!([256])),
         ("mountpoint", json!({"path": "/a"})),
         ("old", json!([0])),
+        ("marks", json!({"root": "/"})),
         ("old", json!([0, 4_294_967_296_u64])),
     ] {
         assert!(with(key, value.clone()).is_err(), "{key} {value}");

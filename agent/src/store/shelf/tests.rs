@@ -6,17 +6,51 @@ use std::time::Duration;
 use agent_core::errno::Errno;
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{MountId, SuperblockId};
-use agent_core::memory::{Known, LeftMemory, MountMemory, Trouble};
+use agent_core::memory::{HookMemory, Known, Learnt, LeftMemory, MountMemory, Trouble};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::time::Monotonic;
 use agent_core::topology::Options;
 use agent_core::verdict::{HealthState, Reason};
+use agent_core::volume::Identity;
 
 use super::*;
 
 fn at(seconds: u64) -> Monotonic {
     Monotonic::from_nanos(seconds * 1_000_000_000 + 123)
+}
+
+fn asked(put_off: u32, given_up: Option<&str>) -> HookMemory {
+    let hook = "/etc/mountie/ask".to_owned();
+    HookMemory { hook, put_off, not_before: Some(at(5)), given_up: given_up.map(str::to_owned) }
+}
+
+fn mount() -> MountMemory {
+    MountMemory {
+        superblock: SuperblockId { major: 7, minor: 3 },
+        mount_id: MountId(61),
+        unique: Some(1 << 40),
+        since: at(0),
+        was_rw: true,
+        storage_errors: true,
+        shutdown: Some(at(2)),
+        writes_ended: Some(at(1)),
+        own_errors: Some((1 << 33, 41)),
+        loss: Some(Loss {
+            at: at(2),
+            errno: Errno(5),
+            acknowledged: Some(Acknowledgement {
+                at: at(3),
+                by: Actor { uid: 0, pid: 42, comm: "mountie".to_owned() },
+            }),
+        }),
+        damage: Some(Loss { at: at(1), errno: Errno(117), acknowledged: None }),
+    }
+}
+
+fn learnt() -> Learnt {
+    let identity = Identity { uuid: Some("u".to_owned()), fsid: Some("00000000000000aa".to_owned()) };
+    Learnt { identity, source: b"filer:/caf\xe9".to_vec() }
 }
 
 fn memory(volume: &str) -> Memory {
@@ -31,7 +65,7 @@ fn memory(volume: &str) -> Memory {
             options: Options::parse(b"rw,relatime"),
             super_options: Options::parse(b"rw,vers=4.2,hard"),
         })),
-        fsid: Some("00000000000000aa".to_owned()),
+        learnt: Some(learnt()),
         trouble: Some(Trouble {
             state: HealthState::Quarantined,
             reason: Reason::WritebackLost,
@@ -45,7 +79,10 @@ fn memory(volume: &str) -> Memory {
         failed: 1,
         ended: Some(at(2)),
         not_before: Some(at(4)),
+        asked: Some(asked(3, Some("the hook says that a person must act: maintenance"))),
+        asked_of_consumers: Some(asked(1, None)),
         was_readable: true,
+        was_written: true,
         left: vec![
             LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None, ids: [].into() },
             LeftMemory {
@@ -58,25 +95,7 @@ fn memory(volume: &str) -> Memory {
                 ids: BTreeSet::from([MountId(7), MountId(9)]),
             },
         ],
-        mount: Some(MountMemory {
-            superblock: SuperblockId { major: 7, minor: 3 },
-            mount_id: MountId(61),
-            unique: Some(1 << 40),
-            since: at(0),
-            was_rw: true,
-            storage_errors: true,
-            shutdown: Some(at(2)),
-            writes_ended: Some(at(1)),
-            loss: Some(Loss {
-                at: at(2),
-                errno: Errno(5),
-                acknowledged: Some(Acknowledgement {
-                    at: at(3),
-                    by: Actor { uid: 0, pid: 42, comm: "mountie".to_owned() },
-                }),
-            }),
-            damage: Some(Loss { at: at(1), errno: Errno(117), acknowledged: None }),
-        }),
+        mount: Some(mount()),
     }
 }
 
@@ -141,14 +160,14 @@ fn a_file_from_before_a_key_was_known_is_read_without_it() {
     edit(dir.path(), "a.json", |text| {
         let mut file: serde_json::Value = serde_json::from_str(&text).expect("json");
         let mount = file["mount"].as_object_mut().expect("mount");
-        for key in ["writesEnded", "damage"] {
+        for key in ["writesEnded", "ownErrors", "damage"] {
             mount.remove(key).expect("it was there");
         }
         file.to_string()
     });
     let mut expected = memory("a");
     let mount = expected.mount.as_mut().expect("mount");
-    (mount.writes_ended, mount.damage) = (None, None);
+    (mount.writes_ended, mount.own_errors, mount.damage) = (None, None, None);
     assert_eq!(open(dir.path()).1, [expected]);
 }
 
@@ -222,12 +241,24 @@ fn a_file_of_an_old_version_is_read_and_written_as_one_of_this() {
         file.to_string()
     });
     let (mut shelf, memories) = open(dir.path());
-    let old = Memory { named: false, known: None, fsid: None, ..memory("a") };
+    let old = Memory { named: false, known: None, learnt: None, ..memory("a") };
     assert_eq!(memories, std::slice::from_ref(&old));
     shelf.put(&old.volume, Some(&memory("a"))).expect("put");
     let text = fs::read_to_string(dir.path().join(FOLDER).join("a.json")).expect("read");
     let value: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&value["apiVersion"], &value["odd"]), (&Value::from("mountie/v2"), &Value::from(7)));
+    assert_eq!(open(dir.path()).1, [memory("a")]);
+}
+
+#[test]
+fn an_fsid_whose_source_an_older_agent_did_not_write_is_that_of_what_was_mounted() {
+    let dir = with(&["a"]);
+    edit(dir.path(), "a.json", |text| {
+        let mut file: Value = serde_json::from_str(&text).expect("json");
+        let identity = file["identity"].as_object_mut().expect("object");
+        assert!(identity.remove("source").is_some());
+        file.to_string()
+    });
     assert_eq!(open(dir.path()).1, [memory("a")]);
 }
 

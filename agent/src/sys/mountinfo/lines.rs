@@ -1,5 +1,7 @@
-//! Cuts a stream of bytes into lines, whatever the size of the pieces it arrives in. Memory is bounded: a line
-//! above [`MAX_LINE`] is dropped up to its newline and counted.
+//! Cuts a stream of bytes into lines, whatever the size of the pieces it arrives in. Memory is bounded: of a line
+//! above [`MAX_LINE`] the beginning is kept, and it is counted. In a mount table only the last field can be so long, the
+//! options of the superblock; which mount it is stands before that, and a mount must not be taken for missing because
+//! one has many layers.
 
 /// The longest line that is kept, without its newline. Overlay mounts with hundreds of layers make lines of
 /// tens of kilobytes; one mebibyte leaves room for a hundred times that.
@@ -10,9 +12,9 @@ pub const MAX_LINE: usize = 1 << 20;
 pub struct Lines {
     /// The beginning of a line whose newline has not arrived.
     pending: Vec<u8>,
-    /// The pending line is too long: everything up to its newline is thrown away.
+    /// The pending line is too long: the rest, up to its newline, is thrown away.
     skipping: bool,
-    /// Lines that were thrown away.
+    /// Lines that were cut.
     overlong: u64,
 }
 
@@ -45,20 +47,15 @@ impl Lines {
         if self.skipping {
             return;
         }
-        if self.pending.len() + bytes.len() > MAX_LINE {
-            self.skipping = true;
-            self.pending = Vec::new();
-        } else {
-            self.pending.extend_from_slice(bytes);
-        }
+        let room = MAX_LINE.saturating_sub(self.pending.len());
+        let (kept, cut) = bytes.split_at(room.min(bytes.len()));
+        self.skipping = !cut.is_empty();
+        self.pending.extend_from_slice(kept);
     }
 
     fn complete(&mut self, sink: &mut impl FnMut(&[u8])) {
-        if self.skipping {
-            self.overlong += 1;
-        } else {
-            sink(&self.pending);
-        }
+        self.overlong += u64::from(self.skipping);
+        sink(&self.pending);
         self.skipping = false;
         self.pending.clear();
     }
@@ -87,13 +84,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_maximum_passes_and_one_byte_more_does_not() {
+    fn a_line_of_the_maximum_is_whole_and_one_byte_more_is_cut() {
         let longest = vec![b'x'; MAX_LINE];
-        assert_eq!(cut(&[&longest, b"\n", b"b\n"]), (vec![longest.clone(), b"b".to_vec()], 0));
-        assert_eq!(cut(&[&longest, b"x\nb\n"]), (vec![b"b".to_vec()], 1));
+        let both = vec![longest.clone(), b"b".to_vec()];
+        assert_eq!(cut(&[&longest, b"\n", b"b\n"]), (both.clone(), 0));
+        assert_eq!(cut(&[&longest, b"x\nb\n"]), (both.clone(), 1));
+        assert_eq!(cut(&[&longest, b"x", b"y\nb\n"]), (both.clone(), 1));
         let whole = [longest.as_slice(), b"x\nb"].concat();
-        assert_eq!(cut(&[&whole]), (vec![b"b".to_vec()], 1));
-        assert_eq!(cut(&[b"b\n", &longest, b"x"]), (vec![b"b".to_vec()], 1));
+        assert_eq!(cut(&[&whole]), (both, 1));
+        assert_eq!(cut(&[b"b\n", &longest, b"x"]), (vec![b"b".to_vec(), longest], 1));
     }
 
     proptest! {

@@ -79,6 +79,18 @@ fn every_size_up_to_the_limit_is_read_in_full() {
 }
 
 #[test]
+fn a_file_that_somebody_holds_a_lease_on_is_there() {
+    let held = |base: BorrowedFd<'_>, name: &[u8], flags: OFlags| {
+        if flags.contains(OFlags::PATH) { open_one(base, name, flags) } else { Err(Errno::AGAIN) }
+    };
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("s"), "x").unwrap();
+    let root = std::fs::File::open(place.path()).unwrap();
+    assert_eq!(read_with(root.as_fd(), &BytePath::from("s"), held), Ok(Reading::Held));
+    assert_eq!(read_with(root.as_fd(), &BytePath::from("t"), held), Ok(Reading::Absent));
+}
+
+#[test]
 fn reading_changes_no_time_of_access() {
     in_private_namespace(|lab| {
         let place = lab.join("a");

@@ -132,8 +132,16 @@ impl Volume {
 
     /// Repaired by mount(8).
     #[must_use]
-    pub fn repaired_by_mount(mut self) -> Self {
-        self.repair = "[volume.repair]\nmethod = \"mount\"\n".to_owned();
+    pub fn repaired_by_mount(self) -> Self {
+        self.repaired(&[("method", "mount")])
+    }
+
+    /// Repaired in the way that these keys of `[volume.repair]` say, each with a text.
+    #[must_use]
+    pub fn repaired(mut self, keys: &[(&str, &str)]) -> Self {
+        let lines: String =
+            keys.iter().map(|(key, value)| format!("{key} = {}\n", toml_string(value))).collect();
+        self.repair = format!("[volume.repair]\n{lines}");
         self.set("mode", "act")
     }
 

@@ -53,6 +53,12 @@ pub(in crate::io) const PLACES: &[Row] = &[
         sys!(SYS_openat, s.fd(0), c"inner", libc::O_RDONLY)
     })
     .prepare(|s| s.open("sub", libc::O_RDONLY | libc::O_DIRECTORY)),
+    // What a link leads to is seen by the functions inside the call alone.
+    row("openat through a symbolic link outside the volume", "open", &["open"], |s| {
+        sys!(SYS_openat, HERE, &*name(&s.outside("link")), libc::O_RDONLY)
+    })
+    .prepare(linked)
+    .seen_by(&["vfs_open"]),
     row("statx of a descriptor by an empty name", "stat", &["getattr"], |s| {
         sys!(SYS_statx, s.fd(0), c"", libc::AT_EMPTY_PATH, 0x7ff, &mut *s.buffer)
     }),
@@ -101,6 +107,15 @@ fn through_bind(s: &mut Scene) -> Result<()> {
     bind(&s.root().join("sub"), &place)?;
     s.open_at(&place.join("inner"), libc::O_RDONLY)?;
     s.open_at(&place, libc::O_RDONLY | libc::O_DIRECTORY)
+}
+
+/// A link outside that leads to a file of the volume.
+fn linked(s: &mut Scene) -> Result<()> {
+    let link = s.outside("link");
+    match std::os::unix::fs::symlink(s.root().join("data0"), link) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error).context("cannot link"),
+        _ => Ok(()),
+    }
 }
 
 fn own_namespace(s: &mut Scene) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use integration_tests::harness::process::{children, descendants};
 use integration_tests::harness::wait::{now, pause};
 
@@ -35,10 +35,8 @@ impl Meter {
         let (all, own) = ticks(self.process)?;
         let elapsed = (now() - self.at).as_secs_f64();
         let percent = |ticks: u64| ticks as f64 / TICKS_PER_SECOND / elapsed * 100.0;
-        Ok(Cost {
-            percent: percent(all.saturating_sub(self.all)),
-            own_percent: percent(own.saturating_sub(self.own)),
-        })
+        let spent = all.checked_sub(self.all).context("processor time of a child was lost")?;
+        Ok(Cost { percent: percent(spent), own_percent: percent(own.saturating_sub(self.own)) })
     }
 }
 
@@ -52,25 +50,43 @@ pub(super) fn cost_over(process: u32, time: Duration) -> Result<Cost> {
 /// kernel: `USER_HZ`, include/asm-generic/param.h, since 2.6: what is told to programs, whatever the kernel counts in.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Ticks of a process with all that it has buried and all that runs below it, and its own.
-///
-/// kernel: fields 14 to 17 of `/proc/PID/stat`, fs/proc/array.c, since 2.6.
+/// Ticks of a process with all that it has buried and all that runs below it, and its own. A child that is buried
+/// between two looks would be missed: then all is read again.
 fn ticks(process: u32) -> Result<(u64, u64)> {
-    let text = fs::read_to_string(format!("/proc/{process}/stat")).context("the program has ended")?;
-    let fields: Vec<u64> = text
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(11)
-        .take(4)
-        .map(|field| field.parse().unwrap_or(0))
-        .collect();
-    let own: u64 = fields.iter().take(2).sum();
-    // A worker that ends between the two looks is missed, and counted with its parent the next time.
-    let below: u64 =
-        children(process).into_iter().filter_map(|child| ticks(child).ok()).map(|(all, _)| all).sum();
-    Ok((fields.iter().sum::<u64>() + below, own))
+    for _ in 0..RETRIES {
+        let times = Times::of(process)?;
+        let below = children(process).into_iter().map(|child| ticks(child).map(|(all, _)| all));
+        let below = below.collect::<Result<Vec<u64>>>();
+        if let Ok(below) = below
+            && Times::of(process)?.buried == times.buried
+        {
+            return Ok((times.own + times.buried + below.iter().sum::<u64>(), times.own));
+        }
+    }
+    bail!("children of process {process} end faster than their time can be read")
+}
+
+const RETRIES: usize = 100;
+
+/// Ticks of a process.
+#[derive(Clone, Copy)]
+struct Times {
+    own: u64,
+    /// Those of children that it has waited for, and of theirs.
+    buried: u64,
+}
+
+impl Times {
+    /// kernel: fields 14 to 17 of `/proc/PID/stat`, fs/proc/array.c, since 2.6.
+    fn of(process: u32) -> Result<Self> {
+        let text = fs::read_to_string(format!("/proc/{process}/stat")).context("the program has ended")?;
+        let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(4);
+        let numbers = fields.map(str::parse).collect::<Result<Vec<u64>, _>>().context("no number")?;
+        let &[user, system, buried_user, buried_system] = numbers.as_slice() else {
+            bail!("not the times of a process: {text}")
+        };
+        Ok(Self { own: user + system, buried: buried_user + buried_system })
+    }
 }
 
 /// Memory in MiB.

@@ -221,3 +221,50 @@ fn while_a_volume_is_paused_nobody_is_asked_about_it() {
     world.run(seconds(1));
     assert_eq!((world.state("a").0, questions(&world).len()), (Recovering, 2));
 }
+
+/// The agent ends and starts again.
+fn restarted(world: &mut World) {
+    world.restart();
+    world.table();
+}
+
+#[test]
+fn what_a_hook_has_handed_over_stays_so_after_a_restart_with_its_reason() {
+    let mut world = fallen(Some(Said::Escalate));
+    let before = world.status("a").condition.reason;
+    restarted(&mut world);
+    world.run(seconds(600));
+    assert_eq!((world.state("a").0, world.state("a").1), (Quarantined, before));
+    assert!(message(&world).contains("says that a person must act: because"), "{}", message(&world));
+    assert_eq!((questions(&world).len(), world.running().len()), (1, 0));
+    // Another hook has not been asked.
+    let other = Hook { how: HookWay::Exec(vec!["/other".into()]), timeout: seconds(10) };
+    world.policy.volumes[0].repair.hook = Some(other);
+    world.hooks.insert("a".into(), Some(Said::Remount));
+    restarted(&mut world);
+    world.run(seconds(60));
+    assert!(!message(&world).contains("because"), "{}", message(&world));
+}
+
+#[test]
+fn how_often_a_hook_has_put_a_repair_off_is_counted_on_after_a_restart() {
+    let mut world = fallen(wait(100));
+    world.run(seconds(450));
+    assert_eq!(questions(&world).len(), 5);
+    restarted(&mut world);
+    world.run(seconds(20));
+    assert_eq!(questions(&world).len(), 5, "it is not asked before its time");
+    assert_eq!(world.status("a").held_up.map(|held| held.hold), Some(Hold::Hook));
+    world.run(seconds(8000));
+    assert_eq!((questions(&world).len(), world.state("a").0), (11, Quarantined));
+    assert!(message(&world).contains("put the repair off 10 times"), "{}", message(&world));
+
+    world.answer("a", Answer::Now(good()));
+    world.run(seconds(30));
+    assert_eq!(world.state("a").0, Healthy);
+    assert!(world.stored.values().all(|memory| memory.asked.is_none()), "{:?}", world.stored);
+    restarted(&mut world);
+    world.hooks.insert("a".into(), Some(Said::Remount));
+    fall(&mut world);
+    assert_eq!(world.state("a").0, Recovering, "what is over does not count");
+}

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, fails, good, millis, seconds, spec};
 use crate::consumer::{Consumers, Dead, FileHolder, Found, StaleMount};
 use crate::engine::{Input, Output};
-use crate::id::{MountId, VolumeId};
-use crate::observation::{Op, PlanReport};
+use crate::id::{MountId, PlanId, VolumeId};
+use crate::observation::{Op, PlanReport, Unfinished};
 use crate::remediation::asking::Answer as Said;
 use crate::remediation::{Action, Outcome, Plan, Refusal};
 use crate::topology::Options;
@@ -204,6 +204,27 @@ fn consumers_follow_by_a_plan_of_their_own_and_the_next_look_decides() {
 }
 
 #[test]
+fn what_mounts_still_show_is_not_forgotten_however_often_the_daemon_dies() {
+    let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned)]);
+    let mut old = 10;
+    for minor in 20..30 {
+        world.answer("a", fails(107));
+        world.hint(old, None, 107, Op::Read);
+        world.run(seconds(5));
+        assert_eq!(world.state("a"), (Degraded, Some(Reason::Disconnected)), "{old}");
+        heal(&mut world, minor);
+        // The first is a container's that cannot follow; of the others only files are open.
+        found(&mut world, old, u64::from(old == 10), 1);
+        world.run(seconds(1));
+        old = minor;
+    }
+    assert_eq!(world.status("a").stale_mounts, 1);
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::ConsumerStale)));
+    assert!(asked(&world).iter().any(|dead| dead.superblock == device(10)));
+    assert!(asked(&world).len() <= 6, "{:?}", asked(&world));
+}
+
+#[test]
 fn consumers_that_may_not_be_touched_are_told_and_left() {
     let mut world = World::healthy(vec![sshfs(Mode::Act, Reach::Nothing)]);
     fall(&mut world);
@@ -232,6 +253,49 @@ fn a_number_that_is_used_again_by_the_volume_itself_is_nobody_elses() {
     assert!(asked(&world).is_empty());
 }
 
+fn guards_found(mounts: u64) -> Found {
+    Found {
+        volume: VolumeId::new("a"),
+        superblock: device(10),
+        has_holding: false,
+        mounts,
+        shown: Vec::new(),
+        ids: BTreeSet::new(),
+        files: 0,
+        holders: Vec::new(),
+    }
+}
+
+#[test]
+fn guards_of_a_plan_that_was_cut_off_are_looked_for() {
+    let mut world = World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
+    world.feed(Input::Unfinished(vec![Unfinished {
+        plan: PlanId(7),
+        volume: VolumeId::new("a"),
+        mountpoint: "/mnt/a".into(),
+        stage: "/run/mountie/stage/7".into(),
+        old: Some(device(10)),
+        marks: None,
+    }]));
+    let settling = world.running().pop().unwrap();
+    assert_eq!(settling.actions, [Action::Unstage]);
+    world.finish(settling.id, Outcome::AlreadySo);
+    world.run(millis(100));
+    assert!(asked(&world).iter().any(|dead| dead.holding.is_none()), "{:?}", asked(&world));
+    let at = world.now;
+    world.feed(Input::Consumers(Consumers { at, found: vec![guards_found(1)] }));
+    world.run(seconds(60));
+    let plan = world.running().pop().unwrap();
+    // The device has its number again: nothing may be refused for that.
+    assert_eq!((plan.reason, plan.old), (Some(Reason::ConsumerStale), None));
+    world.feed(followed(&plan, Outcome::Changed));
+    let at = world.now;
+    world.feed(Input::Consumers(Consumers { at, found: vec![guards_found(0)] }));
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Healthy, None));
+    assert!(asked(&world).is_empty());
+}
+
 #[test]
 fn guards_that_a_failed_repair_left_are_looked_for_until_they_are_gone() {
     let ext4 = spec("a", "ext4", "/dev/sdb", Mode::Act);
@@ -248,17 +312,7 @@ fn guards_that_a_failed_repair_left_are_looked_for_until_they_are_gone() {
     world.mounts[1].id = MountId(44);
     world.table();
     world.run(millis(100));
-    let found = |mounts| Found {
-        volume: VolumeId::new("a"),
-        superblock: device(10),
-        has_holding: false,
-        mounts,
-        shown: Vec::new(),
-        ids: BTreeSet::new(),
-        files: 0,
-        holders: Vec::new(),
-    };
-    let one = found(1);
+    let one = guards_found(1);
     let at = world.now;
     world.feed(Input::Consumers(Consumers { at, found: vec![one] }));
     world.run(seconds(60));
@@ -266,7 +320,7 @@ fn guards_that_a_failed_repair_left_are_looked_for_until_they_are_gone() {
     let guards = Action::SwapConsumers { holding: None, ids: None, reach: Reach::Unowned };
     assert_eq!((plan.reason, plan.actions.get(1)), (Some(Reason::ConsumerStale), Some(&guards)));
     world.feed(followed(&plan, Outcome::Changed));
-    let none = found(0);
+    let none = guards_found(0);
     let at = world.now;
     world.feed(Input::Consumers(Consumers { at, found: vec![none] }));
     world.run(seconds(60));

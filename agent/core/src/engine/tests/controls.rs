@@ -31,6 +31,11 @@ fn sshfs(name: &str, mode: Mode) -> crate::volume::VolumeSpec {
     spec(name, "fuse.sshfs", &alloc::format!("{name}:"), mode)
 }
 
+/// One volume that is well and would be repaired.
+fn acting() -> World {
+    World::healthy(vec![sshfs("a", Mode::Act)])
+}
+
 fn deeds(world: &World, name: &str) -> vec::Vec<(Deed, Option<u32>)> {
     let history = world.status(name).history;
     history.into_iter().filter_map(|told| Some((told.deed?, told.by.map(|by| by.uid)))).collect()
@@ -63,7 +68,7 @@ fn while_a_volume_is_paused_it_is_seen_to_fall_and_not_repaired() {
 
 #[test]
 fn a_pause_ends_in_its_time_and_outlives_the_agent_until_then() {
-    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    let mut world = acting();
     let until = world.now + seconds(300);
     world.order(pause(Scope::Node, Some(until))).unwrap();
     assert_eq!(world.engine.deeds().len(), 1);
@@ -84,7 +89,7 @@ fn a_pause_ends_in_its_time_and_outlives_the_agent_until_then() {
 
 #[test]
 fn a_pause_spends_no_attempts_and_quarantines_nobody() {
-    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    let mut world = acting();
     world.order(pause(only("a"), None)).unwrap();
     world.answer("a", fails(107));
     world.run(seconds(7200));
@@ -93,7 +98,7 @@ fn a_pause_spends_no_attempts_and_quarantines_nobody() {
 
 #[test]
 fn the_plan_that_runs_already_goes_to_its_end() {
-    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    let mut world = acting();
     world.answer("a", fails(107));
     world.run(seconds(30));
     let plan = world.running().pop().unwrap();
@@ -106,7 +111,7 @@ fn the_plan_that_runs_already_goes_to_its_end() {
 
 #[test]
 fn what_was_never_paused_and_what_is_no_volume_is_refused() {
-    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    let mut world = acting();
     assert_eq!(world.order(Order::Resume(only("a"))), Err(Refused::NotPaused));
     assert_eq!(world.order(Order::Resume(Scope::Node)), Err(Refused::NotPaused));
     for order in
@@ -126,7 +131,7 @@ fn what_was_never_paused_and_what_is_no_volume_is_refused() {
 
 #[test]
 fn what_is_half_made_at_a_paused_mount_point_waits_and_the_private_place_is_cleared() {
-    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    let mut world = acting();
     world.answer("a", fails(107));
     world.run(seconds(30));
     let plan = world.running().pop().unwrap();
@@ -170,7 +175,7 @@ fn a_remount_is_carried_out_once_in_any_mode_that_watches() {
 
 #[test]
 fn a_remount_of_a_sick_volume_ends_its_quarantine_by_what_is_seen_then() {
-    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    let mut world = acting();
     world.answer("a", fails(107));
     for _ in 0..40 {
         world.run(seconds(30));
@@ -225,7 +230,7 @@ fn a_remount_is_refused_where_the_specification_says_too_little_or_the_place_is_
 
 #[test]
 fn a_paused_volume_is_not_remounted_and_its_preview_says_so() {
-    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    let mut world = acting();
     world.order(pause(Scope::Node, None)).unwrap();
     assert!(matches!(world.order(remount("a")), Err(Refused::Paused(_))));
     let seen = world.engine.preview(&VolumeId::new("a")).unwrap();
@@ -234,7 +239,7 @@ fn a_paused_volume_is_not_remounted_and_its_preview_says_so() {
 
 #[test]
 fn what_is_forgotten_begins_anew_and_what_is_gone_stays_away() {
-    let mut world = World::healthy(vec![sshfs("a", Mode::Act)]);
+    let mut world = acting();
     for _ in 0..3 {
         world.answer("a", fails(107));
         world.run(seconds(60));
@@ -246,13 +251,37 @@ fn what_is_forgotten_begins_anew_and_what_is_gone_stays_away() {
         world.run(seconds(300));
     }
     assert!(world.status("a").falls > 0 && world.status("a").attempts > 0);
-    assert_eq!(world.order(Order::Forget(VolumeId::new("a"))), Ok(Done::Forgotten));
+    assert_eq!(world.order(Order::Forget(VolumeId::new("a"))), Ok(Done::Forgotten { paused: None }));
     let status = world.status("a");
     assert_eq!((status.falls, status.attempts, status.condition.state), (0, 0, Unknown));
     world.run(seconds(30));
     assert_eq!(world.state("a"), (Healthy, None));
     assert_eq!(deeds(&world, "a"), [(Deed::Forget, Some(0))]);
     assert!(world.stored.contains_key(&VolumeId::new("a")), "what is seen from now on is kept");
+}
+
+#[test]
+fn a_pause_outlives_forgetting_and_is_told() {
+    let mut world = acting();
+    world.order(pause(only("a"), None)).unwrap();
+    let Ok(Done::Forgotten { paused: Some(told) }) = world.order(Order::Forget(VolumeId::new("a"))) else {
+        panic!("it is not told");
+    };
+    assert_eq!(world.status("a").pause, Some((told, false)));
+    assert!(world.pauses.volumes.contains_key(&VolumeId::new("a")));
+    world.answer("a", fails(107));
+    world.run(seconds(60));
+    assert_eq!((world.state("a").0, world.running().len()), (Degraded, 0));
+    // Of a volume that is none any more, too.
+    world.policy.volumes.clear();
+    world.restart();
+    world.table();
+    assert!(matches!(
+        world.order(Order::Forget(VolumeId::new("a"))),
+        Ok(Done::Forgotten { paused: Some(_) })
+    ));
+    world.order(Order::Resume(only("a"))).unwrap();
+    assert_eq!(world.order(Order::Forget(VolumeId::new("a"))), Err(Refused::NoSuchVolume));
 }
 
 /// A world with one named volume and one that was found, which has gone while the agent was away.
@@ -310,7 +339,7 @@ fn what_is_missed_is_well_again_when_it_is_mounted_and_not_missed_for_ever() {
     assert!(!world.stored.contains_key(&VolumeId::new("/srv/x")));
 
     let mut world = lost_while_away();
-    assert_eq!(world.order(Order::Forget(VolumeId::new("/srv/x"))), Ok(Done::Forgotten));
+    assert_eq!(world.order(Order::Forget(VolumeId::new("/srv/x"))), Ok(Done::Forgotten { paused: None }));
     assert!(world.engine.volume(&VolumeId::new("/srv/x")).is_none());
     assert_eq!(world.engine.deeds()[0].volume, Some(VolumeId::new("/srv/x")));
     assert!(!world.stored.contains_key(&VolumeId::new("/srv/x")));
@@ -339,38 +368,4 @@ fn what_discovery_would_not_take_in_any_more_is_not_missed() {
     world.feed(crate::engine::Input::Policy(world.policy.clone()));
     assert!(world.engine.volume(&VolumeId::new("/srv/x")).is_none());
     assert!(!world.stored.contains_key(&VolumeId::new("/srv/x")));
-}
-
-#[test]
-fn the_identity_that_an_earlier_run_learnt_is_asked_of_what_a_repair_brings() {
-    use crate::observation::{ProbeOk, ProbeResult};
-    let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
-    let fsid = Some(String::from("00000000000000aa"));
-    let seen = ProbeOk { root_inode: 2, read_data: true, fsid: fsid.clone(), ..ProbeOk::default() };
-    world.answer("a", Answer::Now(ProbeResult::Ok(seen.clone())));
-    world.table();
-    world.run(seconds(5));
-    world.mounts.truncate(1);
-    world.restart();
-    world.table();
-    world.run(seconds(5));
-    let plan = world.running().pop().unwrap();
-    let asked = plan.actions.iter().find_map(|action| match action {
-        Action::CheckStaged { identity, .. } => Some(identity.fsid.clone()),
-        _ => None,
-    });
-    assert_eq!(asked, Some(fsid));
-
-    // What is seen there after the restart says more than what was known before.
-    let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
-    world.answer("a", Answer::Now(ProbeResult::Ok(seen.clone())));
-    world.table();
-    world.run(seconds(5));
-    world.restart();
-    let other = ProbeOk { fsid: Some("00000000000000bb".into()), ..seen };
-    world.answer("a", Answer::Now(ProbeResult::Ok(other)));
-    world.table();
-    world.run(seconds(5));
-    let fsid = world.stored.get(&VolumeId::new("a")).and_then(|memory| memory.fsid.clone());
-    assert_eq!(fsid.as_deref(), Some("00000000000000bb"));
 }

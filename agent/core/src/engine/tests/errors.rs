@@ -57,13 +57,17 @@ fn who_met_errors_is_kept_newest_first() {
             op: Op::Other,
             count: 2,
             at: world.now,
+            after: None,
             task: Some(task),
         };
-        world.feed(Input::Kernel(errors));
+        world.run(millis(u64::from(pid > 0)));
+        world.feed(Input::Kernel(KernelErrors { at: world.now, ..errors }));
     }
     let status = world.status("a");
     assert_eq!(status.culprits.len(), 8);
     assert_eq!(status.culprits[0].3.pid, 19);
+    let times = status.error_times[&(Errno(4242), Op::Other, Source::Fanotify)];
+    assert_eq!(times, (world.now - millis(19), world.now), "from the first to the last");
     assert_eq!(status.errors.get(&(Errno(4242), Op::Other, Source::Fanotify)), Some(&40));
 }
 
@@ -94,6 +98,7 @@ fn met_on(world: &mut World, comm: &str, errno: u16, op: Op) {
         op,
         count: 1,
         at: world.now,
+        after: None,
         task: Some(Task { tid: 7, pid: 7, comm: comm.into(), cgroup: 0, mnt_ns: 0 }),
     };
     world.feed(Input::Kernel(errors));
@@ -130,6 +135,45 @@ fn who_opened_a_special_file_is_not_named_for_what_a_person_made_read_only() {
     assert!(!message.contains("tail"), "{message}");
     met(&mut world, "postgres", 5);
     assert!(world.status("a").condition.message.starts_with("postgres (process 7) met EIO"));
+}
+
+/// A program in this mount namespace is refused to write: its record, and the counter a moment later.
+fn refused_in(world: &mut World, namespace: u32) {
+    let record = KernelErrors {
+        source: Source::Bpf,
+        superblock: device(10),
+        root_inode: None,
+        errno: Errno(30),
+        op: Op::Open,
+        count: 0,
+        at: world.now,
+        after: None,
+        task: Some(Task { tid: 7, pid: 7, comm: "app".into(), cgroup: 0, mnt_ns: namespace }),
+    };
+    world.feed(Input::Kernel(record));
+    world.run(millis(20));
+    world.hint(10, None, 30, Op::Open);
+    world.run(millis(500));
+}
+
+#[test]
+fn who_is_refused_to_write_in_a_mount_namespace_of_its_own_proves_nothing() {
+    const HOST: u32 = 4_026_531_841;
+    let state = |namespaces: &[u32]| {
+        let mut world = World::healthy(vec![nfs("a")]);
+        world.feed(Input::Namespace(HOST));
+        for namespace in namespaces.iter().cycle().take(20) {
+            refused_in(&mut world, *namespace);
+        }
+        assert_eq!(world.status("a").errors.get(&(Errno(30), Op::Open, Source::Bpf)), Some(&20), "counted");
+        assert!(world.probes() > 3, "and looked into");
+        world.state("a")
+    };
+    let refused = (Degraded, Some(Reason::Readonly));
+    assert_eq!(state(&[77]), (Healthy, None), "a container with a view that is read-only on purpose");
+    assert_eq!(state(&[HOST]), refused);
+    assert_eq!(state(&[77, HOST]), refused);
+    assert_eq!(state(&[0]), refused, "nobody says where");
 }
 
 #[test]

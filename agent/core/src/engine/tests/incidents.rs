@@ -7,13 +7,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::world::{Answer, World, device, fails, good, mount, seconds, spec};
-use crate::engine::Input;
+use crate::engine::{Input, Output};
 use crate::id::VolumeId;
 use crate::incident::{CauseKind, Daemon, Device, Incident, Moment};
-use crate::observation::{Op, ProbeResult, ProbeStep};
+use crate::observation::{Op, ProbeReport, ProbeResult, ProbeStep};
 use crate::policy::Policy;
 use crate::topology::Options;
-use crate::verdict::HealthState::Degraded;
+use crate::verdict::HealthState::{Degraded, Healthy};
 use crate::volume::{Mode, VolumeSpec};
 
 fn nfs(name: &str, server: &str) -> VolumeSpec {
@@ -43,8 +43,8 @@ fn volumes_of_a_server_that_dies_are_one_incident_told_at_its_begin_and_at_its_e
     assert_eq!((incident.cause.kind, incident.cause.name.as_str()), (CauseKind::Server, "filer"));
     assert_eq!(names(&incident).len(), 3);
     assert_eq!(incident.ended, None);
-    assert_eq!(world.engine.incident_of(&VolumeId::new("a")).map(|found| found.id), Some(incident.id));
-    assert_eq!(world.engine.incident_of(&VolumeId::new("d")), None);
+    assert_eq!(world.engine.incidents.of(&VolumeId::new("a")).map(|found| found.id), Some(incident.id));
+    assert_eq!(world.engine.incidents.of(&VolumeId::new("d")), None);
     let told = world.told();
     assert_eq!(told.len(), 1, "once");
     assert_eq!(told[0].0, Moment::Began);
@@ -68,7 +68,7 @@ fn volumes_of_a_server_that_dies_are_one_incident_told_at_its_begin_and_at_its_e
     assert_eq!(*moment, Moment::Ended);
     assert!(ended.ended.is_some_and(|at| at > ended.began));
     assert!(ended.members.iter().all(|member| member.recovered.is_some()));
-    assert_eq!(world.engine.incident_of(&VolumeId::new("a")), None);
+    assert_eq!(world.engine.incidents.of(&VolumeId::new("a")), None);
     assert_eq!(only(&world), *ended, "it is shown for a while");
 }
 
@@ -148,6 +148,52 @@ fn volumes_of_one_daemon_are_one_incident_that_names_the_process() {
     let incident = only(&world);
     assert_eq!(incident.cause.kind, CauseKind::Daemon);
     assert_eq!((incident.cause.name.as_str(), names(&incident)), ("s3fs (process 70)", vec!["a", "b"]));
+}
+
+#[test]
+fn what_nobody_comes_to_because_of_the_volume_above_is_part_of_its_incident_and_not_repaired() {
+    let nested = |step| {
+        let mut below = spec("child", "fuse.x", "daemon", Mode::Act);
+        below.mountpoint = "/mnt/parent/child".into();
+        let mut world = World::new(vec![nfs("parent", "filer"), below]);
+        world.mounts[2].parent = world.mounts[1].id;
+        world.table();
+        world.run(seconds(1));
+        assert_eq!(world.state("child"), (Healthy, None));
+        world.answer("parent", Answer::Hangs);
+        world.answer("child", Answer::Never);
+        world.run(seconds(20));
+        let order = world.log.iter().rev().find_map(|(_, output)| match output {
+            Output::Probe(order) if order.volume.as_str() == "child" => Some(order.clone()),
+            _ => None,
+        });
+        let order = order.unwrap();
+        world.feed(Input::Probe(ProbeReport {
+            id: order.id,
+            volume: order.volume,
+            generation: order.generation,
+            started: world.now - seconds(3),
+            took: seconds(3),
+            result: ProbeResult::TimedOut { step },
+        }));
+        world.run(seconds(60));
+        assert_eq!(world.state("parent").0, Degraded);
+        world
+    };
+    let world = nested(ProbeStep::Identity);
+    assert_eq!(world.state("child").0, Degraded);
+    assert_eq!(world.running().len(), 0, "no attempt is spent on a sound mount");
+    let message = world.status("child").condition.message;
+    assert!(
+        message.starts_with("the way to it leads through /mnt/parent, which is sick itself: "),
+        "{message}"
+    );
+    let incident = only(&world);
+    assert_eq!((incident.cause.name.as_str(), names(&incident).len()), ("filer", 2));
+
+    let own = nested(ProbeStep::Root);
+    assert_ne!(own.running().len(), 0, "this is its own fault");
+    assert!(own.engine.incidents().is_empty());
 }
 
 #[test]

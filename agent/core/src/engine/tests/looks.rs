@@ -457,6 +457,7 @@ fn what_the_file_system_says_is_kept_with_since_when_and_by_whom() {
             op: Op::Filesystem,
             count,
             at,
+            after: None,
             task: None,
         }));
         at

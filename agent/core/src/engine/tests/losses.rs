@@ -26,6 +26,7 @@ fn loses(world: &mut World, at: Monotonic) {
         op: Op::Writeback,
         count: 1,
         at,
+        after: None,
         task: None,
     }));
 }
@@ -144,8 +145,8 @@ fn another_boot_has_lost_nothing_and_keeps_since_when_it_was_sick() {
     assert!(!world.log.iter().any(|(_, output)| falls(output)));
 }
 
-fn reports(world: &mut World, errno: u16, source: Source) {
-    world.feed(Input::Kernel(KernelErrors {
+fn report_of(world: &World, errno: u16, source: Source) -> KernelErrors {
+    KernelErrors {
         source,
         superblock: device(10),
         root_inode: None,
@@ -153,8 +154,13 @@ fn reports(world: &mut World, errno: u16, source: Source) {
         op: Op::Filesystem,
         count: 1,
         at: world.now,
+        after: None,
         task: None,
-    }));
+    }
+}
+
+fn reports(world: &mut World, errno: u16, source: Source) {
+    world.feed(Input::Kernel(report_of(world, errno, source)));
 }
 
 fn is_damaged(world: &World) -> bool {
@@ -221,4 +227,25 @@ fn one_acknowledgement_is_for_all_that_was_lost_and_damaged() {
     world.run(seconds(60));
     assert_eq!(world.state("a"), (Healthy, None));
     assert!(!is_damaged(&world));
+}
+
+#[test]
+fn what_a_counter_shows_after_the_acknowledgement_is_the_damage_that_was_acknowledged() {
+    let mut world = World::healthy(vec![disk()]);
+    // The counters of file systems are read every few seconds, and say nothing of the moment.
+    let counted = |world: &mut World, after| {
+        world
+            .feed(Input::Kernel(KernelErrors { after: Some(after), ..report_of(world, 117, Source::Sysfs) }));
+    };
+    let last_reading = world.now;
+    world.run(seconds(1));
+    reports(&mut world, 117, Source::Bpf);
+    assert_eq!(world.acknowledge("a"), AckAnswer::Done);
+    world.run(seconds(3));
+    counted(&mut world, last_reading);
+    assert!(!is_damaged(&world), "the same damage again");
+    let last_reading = world.now;
+    world.run(seconds(5));
+    counted(&mut world, last_reading);
+    assert!(is_damaged(&world), "more of it");
 }

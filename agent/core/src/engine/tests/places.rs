@@ -136,6 +136,54 @@ fn a_discovered_volume_that_was_read_only_at_first_sight_is_healthy_until_it_cha
     assert_eq!(world.state("/m/a"), (Degraded, Some(Reason::Readonly)));
 }
 
+/// A volume that is mounted while the agent watches.
+fn appeared() -> World {
+    let mut world = discovering(&[]);
+    world.mounts.push(mount(30, 30, "/m/a", "ext4", "/dev/sdb"));
+    world.table();
+    world
+}
+
+#[test]
+fn a_mount_that_is_made_read_only_by_a_second_call_is_meant_so() {
+    let made = |options: &[u8], after| {
+        let mut world = appeared();
+        world.run(after);
+        world.mounts[1].options = Options::parse(options);
+        world.table();
+        // Its programs are refused to write, as they should be.
+        for _ in 0..20 {
+            world.hint(world.mounts[1].superblock.minor, None, 30, Op::Open);
+            world.run(millis(500));
+        }
+        world.run(seconds(20));
+        world
+    };
+    let mut bound = made(b"ro,relatime", millis(300));
+    assert_eq!(bound.state("/m/a"), (Healthy, None));
+    assert!(bound.transitions().iter().all(|told| told.to == Healthy), "{:?}", bound.transitions());
+    bound.restart();
+    bound.table();
+    bound.run(seconds(20));
+    assert_eq!(bound.state("/m/a"), (Healthy, None), "also after a restart");
+    let later = made(b"ro,relatime", seconds(20));
+    assert_eq!(later.state("/m/a"), (Degraded, Some(Reason::Readonly)));
+    let mut before = discovering(&["/m/a"]);
+    before.mounts[1].options = Options::parse(b"ro,relatime");
+    before.table();
+    assert_eq!(before.state("/m/a"), (Degraded, Some(Reason::Readonly)), "older than the agent");
+}
+
+#[test]
+fn a_mount_that_storage_makes_read_only_at_once_is_sick_all_the_same() {
+    let mut world = appeared();
+    world.run(millis(300));
+    world.hint(world.mounts[1].superblock.minor, None, 5, Op::Filesystem);
+    world.mounts[1].super_options = Options::parse(b"ro");
+    world.table();
+    assert_eq!(world.state("/m/a"), (Degraded, Some(Reason::Readonly)));
+}
+
 #[test]
 fn a_discovered_volume_that_was_unmounted_is_forgotten_after_a_while() {
     let mut world = discovering(&["/m/a", "/m/b"]);

@@ -1,15 +1,17 @@
 //! What a restart of the agent keeps, and what it must not make of it.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
-use crate::observation::{KernelErrors, Op, ProbeOk, ProbeResult, Source};
+use crate::id::VolumeId;
+use crate::observation::{KernelErrors, Op, OwnErrors, ProbeOk, ProbeResult, Source};
 use crate::policy::Policy;
-use crate::remediation::Outcome;
+use crate::remediation::{Action, Outcome};
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Quarantined, Unknown};
 use crate::verdict::{Advice, Reason};
@@ -93,6 +95,22 @@ fn was_readable_and_now_refused_holds_across_a_restart() {
 }
 
 #[test]
+fn was_writable_and_now_refused_holds_across_a_restart() {
+    let written = ProbeOk { root_inode: 2, read_data: true, wrote_data: true, ..ProbeOk::default() };
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.answer("a", Answer::Now(ProbeResult::Ok(written.clone())));
+    world.run(seconds(20));
+    let read = ProbeOk { wrote_data: false, ..written };
+    world.answer("a", Answer::Now(ProbeResult::WriteFailed { errno: Errno(13), read }));
+    world.run(seconds(40));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Auth)));
+    world.restart();
+    world.table();
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Auth)));
+}
+
+#[test]
 fn a_spent_budget_stays_spent_and_is_renewed_by_a_good_look() {
     let mut world = World::healthy(vec![spec("a", "fuse.sshfs", "host:", Mode::Act)]);
     world.answer("a", fails(107));
@@ -147,6 +165,7 @@ fn became_read_only_and_reported_shutdowns_stay_on_the_same_mount() {
         op: Op::Filesystem,
         count: 1,
         at: world.now,
+        after: None,
         task: None,
     }));
     assert_eq!(world.state("a"), (Degraded, Some(Reason::FsShutdown)));
@@ -299,6 +318,31 @@ fn a_volume_that_was_named_for_another_place_is_another_volume() {
 }
 
 #[test]
+fn what_a_file_system_found_in_itself_while_the_agent_was_down_is_news() {
+    // The same file system, and one that was mounted in its place meanwhile.
+    for (instance, is_news) in [(7, true), (8, false)] {
+        let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+        world.table();
+        world.run(seconds(1));
+        let superblock = world.mounts[1].superblock;
+        let own = |instance, count, at| {
+            let (errno, told, ends_writes) = (Errno(117), 0, true);
+            Input::OwnErrors(OwnErrors { superblock, instance, count, errno, told, ends_writes, at })
+        };
+        world.feed(own(7, 41, world.now));
+        world.run(seconds(60));
+        assert_eq!(world.state("a"), (Healthy, None));
+        world.restart();
+        world.table();
+        world.feed(own(instance, 42, world.now));
+        world.run(seconds(60));
+        let expected = if is_news { (Degraded, Some(Reason::Readonly)) } else { (Healthy, None) };
+        assert_eq!(world.state("a"), expected, "every look reads well, and the table says rw");
+        assert_eq!(world.status("a").damage.is_some(), is_news);
+    }
+}
+
+#[test]
 fn an_error_that_ended_all_writing_is_known_after_a_restart_and_no_good_read_ends_it() {
     let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
     // Many kernels go on to say `rw` in the table.
@@ -326,4 +370,82 @@ fn an_error_that_ended_all_writing_is_known_after_a_restart_and_no_good_read_end
     world.table();
     world.run(seconds(60));
     assert_eq!(world.state("a"), (Healthy, None), "and that is remembered as well");
+}
+
+/// A disk whose looks find this fsid.
+fn with_fsid(world: &mut World, fsid: &str) {
+    let ok = ProbeOk { root_inode: 2, read_data: true, fsid: Some(fsid.into()), ..ProbeOk::default() };
+    world.answer("a", Answer::Now(ProbeResult::Ok(ok)));
+}
+
+fn disk(fsid: &str) -> World {
+    let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", Mode::Act)]);
+    with_fsid(&mut world, fsid);
+    world.table();
+    world.run(seconds(5));
+    world
+}
+
+/// The fsid that the running plan asks of what it brings.
+fn asked_fsid(world: &World) -> Option<String> {
+    let plan = world.running().pop().unwrap();
+    let asked = plan.actions.iter().find_map(|action| match action {
+        Action::CheckStaged { identity, .. } => Some(identity.fsid.clone()),
+        _ => None,
+    });
+    asked.unwrap()
+}
+
+fn stored_fsid(world: &World) -> Option<(String, Vec<u8>)> {
+    let memory = world.stored.get(&VolumeId::new("a"))?;
+    let learnt = memory.learnt.as_ref()?;
+    Some((learnt.identity.fsid.clone()?, learnt.source.clone()))
+}
+
+#[test]
+fn the_fsid_that_an_earlier_run_learnt_is_asked_of_what_a_repair_brings() {
+    let mut world = disk("00000000000000aa");
+    world.mounts.truncate(1);
+    world.restart();
+    world.table();
+    world.run(seconds(5));
+    assert_eq!(asked_fsid(&world).as_deref(), Some("00000000000000aa"));
+
+    // What is seen there after the restart says more than what was known before.
+    let mut world = disk("00000000000000aa");
+    world.restart();
+    with_fsid(&mut world, "00000000000000bb");
+    world.table();
+    world.run(seconds(5));
+    assert_eq!(stored_fsid(&world), Some(("00000000000000bb".into(), b"/dev/sdb".to_vec())));
+}
+
+#[test]
+fn an_fsid_says_nothing_about_another_source() {
+    for is_restarted in [true, false] {
+        let mut world = disk("00000000000000aa");
+        world.policy.volumes[0].source = Some(b"/dev/sdc".to_vec());
+        if is_restarted {
+            world.restart();
+        } else {
+            world.feed(Input::Policy(world.policy.clone()));
+        }
+        world.unmount("/mnt/a");
+        world.run(seconds(120));
+        assert_eq!(asked_fsid(&world), None, "restarted: {is_restarted}");
+
+        let plan = world.running().pop().unwrap();
+        with_fsid(&mut world, "00000000000000cc");
+        world.mounts.push(mount(50, 50, "/mnt/a", "ext4", "/dev/sdc"));
+        world.table();
+        world.finish(plan.id, Outcome::Changed);
+        world.run(seconds(30));
+        assert_eq!(stored_fsid(&world), Some(("00000000000000cc".into(), b"/dev/sdc".to_vec())));
+        // And back again: the first source is learnt anew, too.
+        world.policy.volumes[0].source = Some(b"/dev/sdb".to_vec());
+        world.restart();
+        world.unmount("/mnt/a");
+        world.run(seconds(120));
+        assert_eq!(asked_fsid(&world), None);
+    }
 }

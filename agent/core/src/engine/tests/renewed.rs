@@ -6,7 +6,7 @@ use super::world::{Answer, World, device, good, millis, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
 use crate::id::MountId;
-use crate::observation::{Op, ProbeOk, ProbeReport, ProbeResult, ProbeStep};
+use crate::observation::{Op, OwnErrors, ProbeOk, ProbeReport, ProbeResult, ProbeStep};
 use crate::time::Monotonic;
 use crate::topology::Options;
 use crate::verdict::{HealthState, Reason};
@@ -105,6 +105,34 @@ fn an_error_inside_ends_writing_where_it_is_mounted_so_until_it_is_mounted_anew(
         world.feed(Input::Renewed(device(10), seen));
         world.run(seconds(300));
         assert_eq!(world.state("disk"), (HealthState::Healthy, None), "{options}");
+    }
+}
+
+#[test]
+fn the_end_of_writing_is_known_where_it_is_the_default_of_the_superblock_and_no_word_of_the_table() {
+    for ends_writes in [true, false] {
+        let mut world = disk();
+        world.mounts[1].super_options = Options::parse(b"rw");
+        world.table();
+        world.answer("disk", Answer::Now(good()));
+        let own = OwnErrors {
+            superblock: device(10),
+            instance: 7,
+            count: 41,
+            errno: Errno(EUCLEAN),
+            told: 0,
+            ends_writes,
+            at: world.now,
+        };
+        world.feed(Input::OwnErrors(own));
+        world.run(seconds(60));
+        assert_eq!(world.state("disk"), (HealthState::Healthy, None), "errors from before");
+        world.hint(10, None, EUCLEAN, Op::Filesystem);
+        world.feed(Input::OwnErrors(OwnErrors { count: 42, told: 1, at: world.now, ..own }));
+        world.run(seconds(60));
+        let sick = (HealthState::Degraded, Some(Reason::Readonly));
+        let expected = if ends_writes { sick } else { (HealthState::Healthy, None) };
+        assert_eq!(world.state("disk"), expected);
     }
 }
 

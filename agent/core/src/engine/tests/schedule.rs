@@ -7,9 +7,11 @@ use alloc::vec::Vec;
 
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
 use crate::engine::{Input, NoErrand, Output, ProbeOrder};
+use crate::errno::Errno;
 use crate::id::{MountId, VolumeId};
 use crate::observation::{NotRun, Op, ProbeReport, ProbeResult};
-use crate::remediation::Action;
+use crate::order::{Order, Refused};
+use crate::remediation::{Action, Outcome};
 use crate::time::Monotonic;
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Suspect, Unknown};
@@ -374,7 +376,13 @@ fn what_a_repair_brings_must_have_the_pinned_sentinel() {
     world.feed(Input::ProbeNow(VolumeId::new("a")));
     world.run(seconds(2));
     let plan = world.running().pop().unwrap();
-    assert!(plan.actions.contains(&Action::Verify { sentinel: Some(pin) }), "{:?}", plan.actions);
+    assert!(
+        plan.actions
+            .iter()
+            .any(|action| matches!(action, Action::Verify { sentinel: Some(found), .. } if *found == pin)),
+        "{:?}",
+        plan.actions
+    );
 }
 
 #[test]
@@ -385,4 +393,85 @@ fn looks_of_the_ordinary_rhythm_share_ticks() {
     let times: Vec<Monotonic> = orders(&world).into_iter().map(|(at, _)| at).collect();
     let ticks: BTreeSet<&Monotonic> = times.iter().collect();
     assert!(times.len() >= 1000 && ticks.len() <= 600, "{} looks at {} times", times.len(), ticks.len());
+}
+
+#[test]
+fn a_repair_waits_for_an_errand_as_an_errand_is_refused_beside_a_repair() {
+    let mut world = World::healthy(vec![spec("a", "fuse.sshfs", "a:", Mode::Act)]);
+    let (a, order) = (VolumeId::new("a"), Order::Remount(VolumeId::new("a")));
+    world.feed(Input::Errand(a.clone()));
+    let errand = errands(&world)[0].id;
+    assert_eq!(world.order(order.clone()), Err(Refused::Looking));
+    let hindered = |world: &World| world.engine.preview(&a).unwrap().hindered;
+    assert_eq!(hindered(&world), Some(Refused::Looking));
+    // It is gone, which no look need say.
+    world.unmount("/mnt/a");
+    world.run(seconds(60));
+    assert_eq!((world.state("a"), world.running().len()), ((Degraded, Some(Reason::Missing)), 0));
+    world.feed(Input::ProbeReturned(errand));
+    assert_eq!(world.running().len(), 1, "it waited for nothing else");
+
+    let mut world = World::healthy(vec![spec("a", "fuse.sshfs", "a:", Mode::Act)]);
+    assert!(world.order(order.clone()).is_ok());
+    world.feed(Input::Errand(a.clone()));
+    assert_eq!(refused(&world), [NoErrand::Repaired]);
+
+    // One that hangs may hang for ever, and is no reason to wait.
+    let mut world = World::healthy(vec![spec("a", "fuse.sshfs", "a:", Mode::Act)]);
+    world.feed(Input::Errand(a.clone()));
+    world.feed(Input::ErrandHangs(errands(&world)[0].id, world.now));
+    assert!(world.order(order).is_ok());
+}
+
+#[test]
+fn a_repair_waits_for_an_errand_of_another_volume_on_its_superblock() {
+    let mut world = World::new(vec![
+        spec("a", "fuse.sshfs", "x:", Mode::Act),
+        spec("b", "fuse.sshfs", "x:", Mode::Act),
+        spec("c", "fuse.sshfs", "c:", Mode::Act),
+    ]);
+    world.mounts[2].superblock = device(10);
+    world.table();
+    world.run(seconds(1));
+    world.feed(Input::Errand(VolumeId::new("a")));
+    assert_eq!(world.order(Order::Remount(VolumeId::new("b"))), Err(Refused::Looking));
+    assert!(world.order(Order::Remount(VolumeId::new("c"))).is_ok());
+}
+
+#[test]
+fn what_is_left_at_a_mount_point_is_not_taken_away_beneath_an_errand() {
+    let mut world = World::healthy(vec![spec("a", "fuse.sshfs", "a:", Mode::Act)]);
+    world.answer("a", fails(107));
+    world.run(seconds(30));
+    assert_eq!(world.running().len(), 1);
+    // Cut off between the new mount beneath and the end of the old one.
+    world.mounts.insert(1, mount(99, 99, "/mnt/a", "fuse.sshfs", "a:"));
+    world.restart();
+    world.table();
+    let touching = |world: &World| {
+        world.running().into_iter().find(|plan| plan.actions.contains(&Action::DetachTop)).map(|plan| plan.id)
+    };
+    let plan = touching(&world).unwrap();
+    world.feed(Input::Errand(VolumeId::new("a")));
+    assert_eq!(refused(&world), [NoErrand::Repaired]);
+    world.finish(plan, Outcome::Failed(Errno(16)));
+    world.feed(Input::Errand(VolumeId::new("a")));
+    world.run(seconds(60));
+    assert_eq!((errands(&world).len(), touching(&world)), (1, None), "it is due again, and waits");
+    world.feed(Input::ProbeReturned(errands(&world)[0].id));
+    assert!(touching(&world).is_some());
+}
+
+#[test]
+fn what_hangs_is_told_of_as_what_it_is() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.feed(Input::Errand(VolumeId::new("a")));
+    world.feed(Input::ErrandHangs(errands(&world)[0].id, world.now));
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Hung)));
+    let message = world.status("a").condition.message;
+    assert!(
+        message.contains("a worker that is not back") && !message.contains("another volume"),
+        "{message}"
+    );
 }

@@ -14,7 +14,7 @@ use crate::remediation::service::Service;
 use crate::status::Hold;
 use crate::time::Monotonic;
 use crate::verdict::HealthState::{Degraded, Healthy};
-use crate::volume::{Mode, VolumeSpec};
+use crate::volume::{Method, Mode, VolumeSpec};
 
 fn nfs(name: &str) -> VolumeSpec {
     spec(name, "nfs4", &alloc::format!("filer:/{name}"), Mode::Act)
@@ -59,6 +59,36 @@ fn while_its_server_is_away_no_attempt_is_spent_and_it_is_said() {
     assert_eq!(told, 1);
     let holds = world.log.iter().filter(|(_, output)| matches!(output, Output::Held(..))).count();
     assert_eq!(holds, 1);
+}
+
+/// fstab says how it is mounted, and the specification nothing: what was there before tells its server.
+#[test]
+fn a_volume_whose_source_is_not_written_waits_for_the_server_that_it_had() {
+    let bare = |name: &str| {
+        let mut spec = nfs(name);
+        spec.repair.method = Method::Fstab;
+        spec
+    };
+    let mut world = World::new(vec![bare("a"), bare("b")]);
+    for spec in &mut world.policy.volumes {
+        (spec.source, spec.fstype) = (None, None);
+    }
+    world.feed(Input::Policy(world.policy.clone()));
+    world.table();
+    world.run(seconds(5));
+    // The node starts again, and the server is not there.
+    world.away.insert("filer".into());
+    world.mounts.truncate(1);
+    world.reboot(Monotonic::from_nanos(9_000_000_000));
+    world.table();
+    world.run(seconds(600));
+    assert_eq!((begun(&world).len(), world.status("a").held_up.unwrap().hold), (0, Hold::Server));
+    assert!(!tries(&world).is_empty());
+    world.away.clear();
+    world.run(seconds(60));
+    let running = world.running();
+    assert_eq!(running.len(), 1, "one at a time");
+    assert_eq!(running[0].server.as_deref(), Some(b"filer".as_slice()));
 }
 
 #[test]

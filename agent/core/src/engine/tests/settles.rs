@@ -1,12 +1,14 @@
 //! What a dead run left is settled first, and told to the journal.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 
 use super::world::{World, device, millis, mount, seconds, spec};
 use crate::engine::Input;
 use crate::id::{MountId, PlanId, VolumeId};
 use crate::observation::Unfinished;
-use crate::remediation::{Action, Outcome};
+use crate::remediation::consumers::Holding;
+use crate::remediation::{Action, Marks, Outcome};
 use crate::verdict::HealthState::{Degraded, Healthy, Recovering};
 use crate::volume::{Mode, VolumeSpec};
 
@@ -21,6 +23,10 @@ fn unfinished() -> Input {
         mountpoint: "/mnt/a".into(),
         stage: "/run/mountie/stage/7".into(),
         old: Some(device(9)),
+        marks: Some(Marks {
+            holding: Holding { root: "/".into(), fstype: "fuse.sshfs".into(), source: b"host:".to_vec() },
+            unique: BTreeSet::new(),
+        }),
     }])
 }
 
@@ -138,6 +144,7 @@ fn plan_ids_stay_above_those_of_the_journal() {
         mountpoint: "/mnt/other".into(),
         stage: "/run/mountie/stage/5000".into(),
         old: None,
+        marks: None,
     }]));
     world.unmount("/mnt/a");
     let settling = world.running().remove(0);
@@ -163,6 +170,7 @@ fn a_plan_that_was_lost_while_the_agent_runs_is_settled_like_one_of_a_dead_run()
         mountpoint: lost.mountpoint.clone(),
         stage: lost.stage.clone(),
         old: lost.old,
+        marks: lost.marks.clone(),
     }]));
     assert_eq!(world.running(), core::slice::from_ref(&lost), "not beside the plan itself");
     world.finish(lost.id, Outcome::Interrupted);

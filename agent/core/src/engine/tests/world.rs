@@ -175,6 +175,9 @@ impl World {
             Input::ProbeReturned(id) => {
                 self.looking.remove(id);
             }
+            Input::ProbeLate(report) => {
+                self.looking.remove(&report.id);
+            }
             Input::PlanFinished(report) => {
                 self.running.remove(&report.id);
             }
@@ -282,7 +285,7 @@ impl World {
             let is_fine = matches!(status.condition.state, HealthState::Unknown | HealthState::Healthy);
             assert_eq!(status.condition.reason.is_none(), is_fine, "{:?}", status.condition);
             assert!(!status.condition.message.is_empty());
-            let incident = self.engine.incident_of(&status.id).map(|incident| incident.id);
+            let incident = self.engine.incidents.of(&status.id).map(|incident| incident.id);
             assert_eq!(incident, status.incident);
         }
         self.check_incidents();
@@ -320,6 +323,7 @@ impl World {
             mountpoint: plan.mountpoint,
             stage: plan.stage,
             old: plan.old,
+            marks: plan.marks,
         });
         let unfinished = unfinished.collect();
         self.feed(Input::Unfinished(unfinished));
@@ -334,6 +338,8 @@ impl World {
             memory.mount = None;
             memory.falls.iter_mut().chain(&mut memory.attempts).for_each(before);
             memory.ended.iter_mut().chain(&mut memory.not_before).for_each(before);
+            let asked = memory.asked.iter_mut().chain(&mut memory.asked_of_consumers);
+            asked.filter_map(|asked| asked.not_before.as_mut()).for_each(before);
             if let Some(trouble) = &mut memory.trouble {
                 trouble.since_wall = Some(Duration::from_secs(1_700_000_000) + trouble.since.since_boot());
                 before(&mut trouble.since);
@@ -413,6 +419,7 @@ impl World {
             op,
             count: 1,
             at: self.now,
+            after: None,
             task: None,
         };
         self.feed(Input::Kernel(errors));

@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use super::{Case, EIO, EROFS, ESTALE, WINDOW, at, case, errors, failed, identified, ok, report, span};
+use super::{
+    Case, EIO, EROFS, ESTALE, WINDOW, at, cannot_write, case, errors, failed, identified, ok, report, span,
+};
 use crate::errno::{Errno, ErrnoClass};
 use crate::health::evidence::{Look, SentinelFault, TableFacts, Told};
 use crate::health::message::describe;
@@ -115,12 +117,23 @@ fn errors_of_single_files_do_not_condemn_a_volume_that_reads() {
         case.many(EIO, Op::Read);
     });
     assert_eq!(case.verdict(), Verdict::Suspect(Reason::IoError));
-    let unable = super::case(|case| {
-        case.probe(ok(true, false));
-        case.many(EIO, Op::Read);
-        case.probe(ProbeResult::NotRun(NotRun::WorkerLost));
-    });
-    assert_eq!(unable.verdict(), Verdict::Sick(Reason::IoError), "nobody looks, so the errors decide");
+    for lost in [ProbeResult::NotRun(NotRun::WorkerLost), failed(ProbeStep::Root, Errno(12))] {
+        let mut unable = super::case(|case| {
+            case.probe(ok(true, false));
+            case.many(EIO, Op::Read);
+            case.probe(lost.clone());
+        });
+        assert_eq!(
+            unable.verdict(),
+            Verdict::Suspect(Reason::IoError),
+            "one worker that died is none that looks"
+        );
+        unable.probe(lost);
+        assert_eq!(unable.verdict(), Verdict::Sick(Reason::IoError), "nobody looks, so the errors decide");
+        unable.probe(ok(true, false));
+        unable.many(EIO, Op::Read);
+        assert_eq!(unable.verdict(), Verdict::Suspect(Reason::IoError), "somebody looks again");
+    }
 }
 
 #[test]
@@ -229,7 +242,7 @@ fn looks_that_were_not_possible_are_no_evidence() {
 fn a_full_volume_is_not_sick() {
     let mut case = case(|case| {
         case.kernel(Errno(28), Op::Write, 3);
-        case.probe(failed(ProbeStep::Write, Errno(122)));
+        case.probe(cannot_write(Errno(122), false));
     });
     assert_eq!(case.verdict(), Verdict::Healthy);
     assert!(case.evidence.full.is_some());
@@ -245,18 +258,18 @@ fn refusals_to_write_count_only_where_writing_should_work() {
     let mut by_nature = Case::new();
     by_nature.evidence.table = TableFacts { ro: true, ..TableFacts::default() };
     assert!(!by_nature.kernel(EROFS, Op::Open, 9));
-    by_nature.probe(failed(ProbeStep::Write, EROFS));
+    by_nature.probe(cannot_write(EROFS, false));
     assert_eq!(by_nature.verdict(), Verdict::Healthy);
     let refused = case(|case| {
         for _ in 0..5 {
-            case.probe(failed(ProbeStep::Write, EACCES));
+            case.probe(cannot_write(EACCES, false));
         }
     });
     assert_eq!(refused.verdict(), Verdict::Healthy);
     let no_longer = case(|case| {
         case.probe(ok(true, true));
         for _ in 0..5 {
-            case.probe(failed(ProbeStep::Write, EACCES));
+            case.probe(cannot_write(EACCES, false));
         }
     });
     assert_eq!(no_longer.verdict(), Verdict::Sick(Reason::Auth));
@@ -318,6 +331,10 @@ fn messages_name_what_was_seen() {
     for part in ["ESTALE", "the root", "3 in a row", "probes-stale", "a good probe"] {
         assert!(message.contains(part), "{message}");
     }
+    let one = text(&case(|case| {
+        case.probe(failed(ProbeStep::Root, ESTALE));
+    }));
+    assert!(one.contains("1 in a row (2 are proof)"), "{one}");
     assert!(
         text(&case(|case| {
             case.kernel(EIO, Op::Read, 1);

@@ -18,14 +18,25 @@ fn mount(id: u32, parent: u32, device: u32, path: &str, root: &str) -> Mount {
         mountpoint: path.into(),
         options: Options::default(),
         propagation: Propagation::default(),
-        fstype: "nfs4".into(),
-        source: b"filer:/models".to_vec(),
+        fstype: "ext4".into(),
+        source: b"/dev/sdb".to_vec(),
         super_options: Options::default(),
     }
 }
 
+/// As the kernel shows it: the root is always `/`.
+fn nfs(id: u32, parent: u32, path: &str, source: &str) -> Mount {
+    let source = source.as_bytes().to_vec();
+    Mount { fstype: "nfs4".into(), source, ..mount(id, parent, OLD, path, "/") }
+}
+
 fn found(mounts: Vec<Mount>, reach: Reach, own: &[BytePath]) -> Survey {
-    let holding = Holding { root: "/".into(), fstype: "nfs4".into(), source: b"filer:/models".to_vec() };
+    found_of(&mount(0, 0, OLD, "/v", "/"), mounts, reach, own)
+}
+
+/// The consumers of a volume that is mounted so.
+fn found_of(shown: &Mount, mounts: Vec<Mount>, reach: Reach, own: &[BytePath]) -> Survey {
+    let holding = Holding::of(shown);
     let volume = VolumeId::new("models");
     let old = SuperblockId { major: 0, minor: OLD };
     let wanted = Wanted { volume: &volume, old: Some((old, &holding)), ids: None, reach, own };
@@ -61,10 +72,33 @@ fn every_bind_is_found_with_its_own_directory() {
 #[test]
 fn another_file_system_with_the_same_number_is_none() {
     let mut other = mount(2, 1, OLD, "/data", "/");
-    other.source = b"filer:/scans".to_vec();
+    other.source = b"/dev/sdc".to_vec();
     let mut fuse = mount(3, 1, OLD, "/more", "/");
     fuse.fstype = "fuse.x".into();
     assert_eq!(found(vec![other, fuse], Reach::All, &[]), Survey::default());
+}
+
+/// A mount of NFS names its directory in its source alone, and directories of one export share a superblock.
+#[test]
+fn directories_of_nfs_are_told_by_their_sources() {
+    for volume in ["filer:/export/models", "filer:/export/models/", "[fd00::1]:/m", "filer:/"] {
+        let base = volume.strip_suffix('/').unwrap_or(volume);
+        let below = |inner: &str| format!("{base}/{inner}");
+        let mounts = vec![
+            nfs(2, 1, "/data", volume),
+            nfs(3, 1, "/pod/sub/path", &below("a/b")),
+            nfs(4, 1, "/more", &format!("{base}-2")),
+            nfs(5, 1, "/other", "filer2:/export"),
+        ];
+        let survey = found_of(&nfs(9, 1, "/v", volume), mounts, Reach::All, &[]);
+        let row = |place: &str, inner: &str| (place.into(), inner.into(), 0, false);
+        assert_eq!(places(&survey), [row("/data", ""), row("/pod/sub/path", "a/b")], "{volume}");
+        // What lies beside the volume is no concern of it.
+        assert!(survey.left.is_empty(), "{volume}: {survey:?}");
+    }
+    let holding = Holding::of(&nfs(9, 1, "/v", "filer:/export"));
+    assert_eq!(holding.directory_of(&nfs(2, 1, "/data", "filer:/export/a")), "/a".into());
+    assert_eq!(holding.directory_of(&nfs(2, 1, "/data", "filer:/export")), "/".into());
 }
 
 #[test]
@@ -138,7 +172,7 @@ fn a_stranger_deep_inside_keeps_all_that_it_lies_in() {
 
 #[test]
 fn a_root_directory_and_another_part_are_left() {
-    let holding = Holding { root: "/sub".into(), fstype: "nfs4".into(), source: b"filer:/models".to_vec() };
+    let holding = Holding::of(&mount(0, 0, OLD, "/v", "/sub"));
     let volume = VolumeId::new("models");
     let old = SuperblockId { major: 0, minor: OLD };
     let wanted =
@@ -156,10 +190,11 @@ fn a_root_directory_and_another_part_are_left() {
 
 #[test]
 fn what_the_kubelet_made_is_touched_only_when_that_is_said() {
-    let mounts = || vec![mount(8, 1, OLD, "/var/lib/k0s/kubelet/pods/1/volumes/x", "/")];
-    assert_eq!(found(mounts(), Reach::Unowned, &[]).binds.len(), 0);
-    assert_eq!(found(mounts(), Reach::All, &[]).binds.len(), 1);
-    assert!(!is_kubelets(&"/srv/kubelet/data".into()) && !is_kubelets(&"/kubeletx/pods".into()));
+    for place in ["/var/lib/k0s/kubelet/pods/1/volumes/x", "/data/k8s/pods/1/volumes/kubernetes.io~nfs/x"] {
+        let mounts = || vec![mount(8, 1, OLD, place, "/")];
+        assert_eq!(found(mounts(), Reach::Unowned, &[]).binds.len(), 0, "{place}");
+        assert_eq!(found(mounts(), Reach::All, &[]).binds.len(), 1, "{place}");
+    }
 }
 
 #[test]

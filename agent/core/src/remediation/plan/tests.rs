@@ -53,6 +53,7 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
         fstype: None,
         source: None,
         identity: Identity::default(),
+        server: None,
         daemon: None,
         unit_was_tried: false,
         holding: old.map(|_| holding()),
@@ -102,6 +103,7 @@ fn a_helper_gets_the_configured_time_and_the_rest_its_own() {
             fstype: None,
             source: None,
             identity: Identity::default(),
+            server: None,
             daemon: None,
             unit_was_tried: false,
             holding: Some(holding()),
@@ -130,6 +132,7 @@ fn the_staged_mount_must_be_what_the_specification_says() {
             fstype: None,
             source: Some(b"seen:/b"),
             identity: Identity::default(),
+            server: None,
             daemon: None,
             unit_was_tried: false,
             holding: Some(holding()),
@@ -172,6 +175,7 @@ fn consumers_are_left_alone_on_wish_and_followed_alone_where_the_host_is_good() 
             fstype: None,
             source: None,
             identity: Identity::default(),
+            server: None,
             daemon: None,
             unit_was_tried: false,
             holding,
@@ -182,11 +186,52 @@ fn consumers_are_left_alone_on_wish_and_followed_alone_where_the_host_is_good() 
     assert_eq!(follow(&spec, Some(holding())), None);
     spec.repair.consumers = Reach::All;
     let guards = Action::SwapConsumers { holding: None, ids: None, reach: Reach::All };
-    let verify = Action::Verify { sentinel: spec.sentinel.clone() };
+    let verify = Action::Verify {
+        sentinel: spec.sentinel.clone(),
+        identity: Identity::default(),
+        source: Some(b"filer:/a".to_vec()),
+        fstype: Some("nfs4".into()),
+    };
     assert_eq!(follow(&spec, None), Some(vec![verify.clone(), guards, Action::Unstage]));
     spec.source = None;
+    let Action::Verify { sentinel, identity, fstype, .. } = verify else { panic!() };
+    let verify = Action::Verify { sentinel, identity, source: None, fstype };
     let swap = Action::SwapConsumers { holding: Some(holding()), ids: None, reach: Reach::All };
     assert_eq!(follow(&spec, Some(holding())), Some(vec![verify, swap, Action::Unstage]));
+}
+
+/// What is made aside is looked at there; what others mount at the place is looked at before anybody is moved to it.
+#[test]
+fn what_is_mounted_in_place_must_be_the_same_volume() {
+    let identity = Identity { uuid: Some("u".into()), fsid: None };
+    let verified = |method: Method, reason: Reason| {
+        let mut spec = spec("xfs", "/dev/sdb");
+        spec.repair.method = method;
+        let patient = Patient {
+            spec: &spec,
+            reason,
+            old: Some(OLD),
+            fstype: Some("xfs"),
+            source: Some(b"/dev/sdb"),
+            identity: identity.clone(),
+            server: None,
+            daemon: None,
+            unit_was_tried: false,
+            holding: Some(holding()),
+            stale: None,
+        };
+        let actions = plan(PlanId(1), &patient, &"/stage".into()).unwrap().actions;
+        actions.into_iter().find_map(|action| match action {
+            Action::Verify { identity, source, fstype, .. } => Some((identity, source, fstype)),
+            _ => None,
+        })
+    };
+    let whole = Some((identity.clone(), Some(b"/dev/sdb".to_vec()), Some(String::from("xfs"))));
+    let at_the_place = Method::Command(vec!["/fix".into(), "{mountpoint}".into()]);
+    assert_eq!(verified(at_the_place, Reason::FsShutdown), whole);
+    assert_eq!(verified(Method::Systemd("v.mount".into()), Reason::FsShutdown), whole);
+    assert_eq!(verified(Method::Mount, Reason::ConsumerStale), whole);
+    assert_eq!(verified(Method::Mount, Reason::FsShutdown), Some((Identity::default(), None, None)));
 }
 
 #[test]
@@ -210,6 +255,7 @@ fn below(spec: &VolumeSpec, reason: Reason, unit: Option<&str>, tried: bool) -> 
         fstype: Some("fuse.sshfs"),
         source: None,
         identity: Identity::default(),
+        server: None,
         daemon: Some(&daemon),
         unit_was_tried: tried,
         holding: Some(holding()),
@@ -283,6 +329,7 @@ fn what_the_specification_does_not_say_is_not_guessed() {
         fstype: Some("nfs4"),
         source: Some(b"filer:/a"),
         identity: Identity::default(),
+        server: None,
         daemon: None,
         unit_was_tried: false,
         holding: None,

@@ -4,6 +4,8 @@ use alloc::vec;
 
 use super::*;
 use crate::id::{MountId, SuperblockId, VolumeId};
+use crate::remediation::Marks;
+use crate::remediation::consumers::Holding;
 use crate::topology::{Mount, Options, Propagation};
 
 fn mount(id: u32, parent: u32, device: u32, path: &str) -> Mount {
@@ -22,12 +24,18 @@ fn mount(id: u32, parent: u32, device: u32, path: &str) -> Mount {
     }
 }
 
+fn marks(unique: &[u64]) -> Marks {
+    let holding = Holding { root: "/".into(), fstype: "fuse.x".into(), source: Vec::new() };
+    Marks { holding, unique: unique.iter().copied().collect() }
+}
+
 fn place() -> Place {
     Place {
         volume: VolumeId::new("v"),
         mountpoint: "/v".into(),
         stage: "/stage/4".into(),
         old: Some(SuperblockId { major: 0, minor: 7 }),
+        marks: Some(marks(&[])),
     }
 }
 
@@ -70,6 +78,32 @@ fn a_stack_of_another_making_is_left_alone() {
     let mut trap = mount(3, 1, 8, "/v");
     trap.fstype = "autofs".into();
     assert!(leftovers(&place(), &MountTable::new(vec![mount(2, 3, 7, "/v"), trap])).is_empty());
+}
+
+/// Its number was free when the last of it went, and whatever was mounted next has it.
+#[test]
+fn what_only_has_the_number_of_the_old_mount_is_left_alone() {
+    let table = |unique, fstype: &str| {
+        let mut top = mount(2, 3, 7, "/v");
+        (top.unique, top.fstype) = (unique, fstype.into());
+        let mut beneath = mount(3, 1, 8, "/v");
+        beneath.unique = unique.map(|_| 90);
+        MountTable::new(vec![top, beneath])
+    };
+    let known = |unique: &[u64]| Place { marks: Some(marks(unique)), ..place() };
+    let is_finished = |place: &Place, table: &MountTable| leftovers(place, table) == [Action::DetachTop];
+    assert!(is_finished(&known(&[40, 41]), &table(Some(41), "fuse.x")));
+    assert!(!is_finished(&known(&[40]), &table(Some(41), "fuse.x")), "another mount");
+    assert!(is_finished(&known(&[]), &table(Some(41), "fuse.x")), "no ids were told then");
+    assert!(is_finished(&known(&[40]), &table(None, "fuse.x")), "no ids are told now");
+    assert!(!is_finished(&known(&[40]), &table(None, "tmpfs")), "another type");
+    assert!(!is_finished(&Place { marks: None, ..place() }, &table(Some(40), "fuse.x")), "nothing is known");
+    // Another mount of it has kept the number.
+    let mut elsewhere = mount(5, 1, 7, "/w");
+    elsewhere.unique = Some(40);
+    let lines = table(Some(41), "fuse.x").mounts().iter().map(|mount| (**mount).clone()).collect::<Vec<_>>();
+    let both = MountTable::new(lines.into_iter().chain([elsewhere]).collect());
+    assert!(is_finished(&known(&[40]), &both));
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn obey(command: Command, snapshot: &Snapshot) {
                 agent_core::order::Order::Resume(Scope::Volume(volume)) if volume.as_str() == "backup" => {
                     Err(Refused::NotPaused)
                 }
-                _ => Ok(Done::Forgotten),
+                _ => Ok(Done::Forgotten { paused: None }),
             };
             let _ = done.send((answer, true));
         }

@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::super::{Api, listen, routers};
+use super::super::{Api, PREVIEWS_AT_ONCE, listen, routers};
 use super::*;
 use crate::export::Snapshot;
 use crate::export::metrics::Metrics;
@@ -169,9 +169,64 @@ async fn a_plan_may_be_read_and_says_why_it_would_not_begin() {
     assert_eq!(server.ask("GET", "/api/v1/plan/nobody", "").await.0, 404);
 }
 
+/// As the event loop's own: a crowd that asks must leave room in it.
+const ROOM: usize = PREVIEWS_AT_ONCE + 2;
+
+#[tokio::test]
+async fn a_crowd_that_asks_for_plans_over_tcp_leaves_the_way_of_orders_free() {
+    let snapshot = Snapshot { at: clock::now(), wall: clock::wall(), ..sample_snapshot() };
+    let (_publish, snapshots) = watch::channel(Arc::new(snapshot));
+    let (commands, mut orders) = mpsc::channel(ROOM);
+    let own_way = commands.clone();
+    let api = Api {
+        snapshots,
+        metrics: Metrics::new().unwrap(),
+        commands,
+        chronicle: sample_chronicle(),
+        host: sample_host(),
+    };
+    let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(listen::serve_tcp(listener, routers(api).all));
+    let crowd: Vec<_> = (0..ROOM * 4)
+        .map(|_| {
+            tokio::spawn(async move {
+                let stream = TcpStream::connect(address).await.unwrap();
+                exchange(stream, "GET", "/api/v1/plan/scratch", "").await.0
+            })
+        })
+        .collect();
+    // The event loop takes nothing meanwhile: it is busy until the crowd has sent what it may.
+    while own_way.capacity() > ROOM - PREVIEWS_AT_ONCE {
+        tokio::task::yield_now().await;
+    }
+    // Time for the others to send what they may.
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+    }
+    let answering = tokio::spawn(async move {
+        let mut most = 0;
+        while let Some(command) = orders.recv().await {
+            most = most.max(orders.len() + 1);
+            let Command::Preview { volume, done } = command else { panic!("{command:?}") };
+            let _ = done.send(Ok(Preview { plan: mount_plan(volume.as_str()), hindered: None }));
+        }
+        most
+    });
+    for one in crowd {
+        assert_eq!(one.await.unwrap(), 200, "each has its turn");
+    }
+    assert_eq!(own_way.capacity(), ROOM);
+    serving.abort();
+    drop(own_way);
+    // The routes hold the other end of the queue until they are gone.
+    drop(serving.await);
+    assert!(answering.await.unwrap() <= PREVIEWS_AT_ONCE);
+}
+
 #[tokio::test]
 async fn what_is_kept_of_a_volume_that_is_not_shown_can_be_forgotten() {
-    let mut server = Server::start(vec![(Ok(Done::Forgotten), false)]).await;
+    let mut server = Server::start(vec![(Ok(Done::Forgotten { paused: None }), false)]).await;
     let (status, answer) = server.ask("POST", "/api/v1/forget/gone", "").await;
     assert!(
         status == 200 && answer["message"].as_str().unwrap().contains("could not be written"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agent_common::key::NAME_BYTES;
-use agent_common::record::{Header, Who};
+use agent_common::record::{Header, Who, part};
 use agent_core::engine::Tracked;
 use agent_core::id::SuperblockId;
 use agent_core::path::BytePath;
@@ -22,7 +22,7 @@ fn record(dir: i32, mnt_ns: u32, name: &str) -> NameRecord {
         dir,
         errno: 107,
         op: 4,
-        reserved: 0,
+        part: part::ALONE,
         path_len: u32::try_from(name.len()).unwrap(),
         base_dev: 0,
         path,
@@ -36,15 +36,6 @@ fn places() -> Places {
         mountpoint: BytePath::from("/mnt/a"),
     };
     Places::new(&[volume], &[], &BTreeSet::new())
-}
-
-impl Place {
-    fn key(self) -> Option<CounterKey> {
-        match self {
-            Self::Tracked(key) => Some(key),
-            Self::Elsewhere | Self::NotLookedUp => None,
-        }
-    }
 }
 
 const fn at(millis: u64) -> Monotonic {
