@@ -34,6 +34,7 @@ use crate::sys::clock;
 pub mod listen;
 
 mod ack;
+mod asked;
 mod check;
 mod events;
 mod openapi;

@@ -71,11 +71,35 @@ pub(super) async fn events(
             return failure(StatusCode::BAD_REQUEST, error, Vec::new());
         }
     };
-    if asked.follow {
-        return follow(&shared, &guest, &headers, asked);
+    let follows = asked.follow;
+    let made = shared.beside(move |shared, snapshot| {
+        let volume = match asked.volume.as_deref().map(|name| shared.named(snapshot, name)).transpose() {
+            Ok(volume) => volume,
+            Err(refusal) => return Made::Answer(*refusal),
+        };
+        let wanted = Wanted { after: asked.after, volume, limit: asked.limit.unwrap_or(usize::MAX) };
+        if follows { Made::Stream(wanted) } else { Made::Answer(list(shared, snapshot, &wanted)) }
+    });
+    match made.await {
+        Ok(Made::Stream(wanted)) => follow(&shared, &guest, &headers, wanted),
+        Ok(Made::Answer(answer)) => answer,
+        Err(status) => status.into_response(),
     }
-    let made = shared.beside(move |shared, snapshot| list(shared, snapshot, &asked));
-    made.await.into_response()
+}
+
+/// What became of a question.
+enum Made {
+    /// All of the answer.
+    Answer(Response),
+    /// A stream begins.
+    Stream(Wanted),
+}
+
+/// What is asked, with the volume by the name that events have.
+struct Wanted {
+    after: Option<EventId>,
+    volume: Option<String>,
+    limit: usize,
 }
 
 /// The event that a browser names when it comes back. It counts more than the address, which is that of the first time.
@@ -85,19 +109,14 @@ fn seen_last(headers: &HeaderMap) -> Result<Option<EventId>, String> {
     text.parse().map(Some).map_err(|error| format!("Last-Event-ID: {error}"))
 }
 
-fn list(shared: &Shared, snapshot: &Snapshot, asked: &Asked) -> Response {
-    let volume = match asked.volume.as_deref().map(|name| shared.named(snapshot, name)).transpose() {
-        Ok(volume) => volume,
-        Err(refusal) => return *refusal,
-    };
+fn list(shared: &Shared, snapshot: &Snapshot, wanted: &Wanted) -> Response {
     let chronicle = &shared.chronicle;
     let last = chronicle.last();
-    let (number, restarted) = asked.after.map_or((0, false), |after| after.place_in(last));
+    let (number, restarted) = wanted.after.map_or((0, false), |after| after.place_in(last));
     let read = chronicle.after(number, usize::MAX);
-    let wanted = read.events.iter().rev().filter(|event| is_wanted(event, volume.as_deref()));
-    let events =
-        wanted.take(asked.limit.unwrap_or(usize::MAX)).map(|event| EventView::clone(event)).collect();
-    let missed = asked.after.filter(|_| !restarted && read.missed > 0).map(|_| read.missed);
+    let newest = read.events.iter().rev().filter(|event| is_wanted(event, wanted.volume.as_deref()));
+    let events = newest.take(wanted.limit).map(|event| EventView::clone(event)).collect();
+    let missed = wanted.after.filter(|_| !restarted && read.missed > 0).map(|_| read.missed);
     Json(EventList { at: snapshot.timestamp(), last, missed, restarted, events }).into_response()
 }
 
@@ -132,12 +151,7 @@ impl Shared {
     }
 }
 
-fn follow(shared: &Arc<Shared>, guest: &Arc<Guest>, headers: &HeaderMap, asked: Asked) -> Response {
-    let volume = match asked.volume.as_deref().map(|name| shared.named(&shared.snapshot(), name)).transpose()
-    {
-        Ok(volume) => volume,
-        Err(refusal) => return *refusal,
-    };
+fn follow(shared: &Shared, guest: &Arc<Guest>, headers: &HeaderMap, wanted: Wanted) -> Response {
     if !guest.follow() {
         return try_again("as many follow events as may; try again, or ask without follow=true".to_owned());
     }
@@ -145,9 +159,10 @@ fn follow(shared: &Arc<Shared>, guest: &Arc<Guest>, headers: &HeaderMap, asked: 
     let (sender, body) = Channel::new(1);
     let news = shared.chronicle.news();
     let last = shared.chronicle.last();
-    let (at, restarted) = asked.after.map_or((last.number(), false), |after| after.place_in(last));
+    let (at, restarted) = wanted.after.map_or((last.number(), false), |after| after.place_in(last));
     let chronicle = Arc::clone(&shared.chronicle);
-    let follower = Follower { chronicle, news, at, volume, form, takes_within: guest.takes_within() };
+    let (volume, takes_within) = (wanted.volume, guest.takes_within());
+    let follower = Follower { chronicle, news, at, volume, form, takes_within };
     tokio::spawn(follower.run(restarted, sender, Arc::clone(guest)));
     let headers = [(header::CONTENT_TYPE, form.media_type()), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::new(body)).into_response()
@@ -248,7 +263,12 @@ type Out = Sender<Bytes, BrokenOff>;
 
 impl Follower {
     async fn run(mut self, restarted: bool, mut out: Out, guest: Arc<Guest>) {
-        match self.tell(restarted, &mut out).await {
+        let end = tokio::select! {
+            end = self.tell(restarted, &mut out) => end,
+            // Its place is free at once, not only when there is something to send.
+            () = guest.until_gone() => End::Gone,
+        };
+        match end {
             End::Told | End::Gone => drop(out),
             End::Stalled => out.abort(BrokenOff),
         }

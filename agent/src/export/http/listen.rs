@@ -298,6 +298,7 @@ where
         () = guest.shown_out.notified() => {}
         () = served => {}
     }
+    guest.is_gone();
 }
 
 async fn serve_connection<S>((stream, peer): (S, Peer), guest: Arc<Guest>, router: Router, limits: Limits)

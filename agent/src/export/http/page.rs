@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use base64::Engine as _;
@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use super::asked::Id;
 use super::volumes::find;
 use super::{Shared, Snapshot, failure};
 use crate::export::view::doctor::DoctorReport;
@@ -86,14 +87,8 @@ pub(super) async fn overview(
 }
 
 /// One volume.
-pub(super) async fn volume(
-    State(shared): State<Arc<Shared>>,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    match id {
-        Ok(Path(id)) => of_volume(&shared, id).await,
-        Err(rejection) => failure(StatusCode::BAD_REQUEST, rejection.body_text(), Vec::new()),
-    }
+pub(super) async fn volume(State(shared): State<Arc<Shared>>, Id(id): Id) -> Response {
+    of_volume(&shared, id).await
 }
 
 async fn of_volume(shared: &Arc<Shared>, id: String) -> Response {

@@ -114,6 +114,7 @@ const BAD_REQUEST: Answer = json(400, "the question is not understood", ERROR);
 const NO_SUCH_VOLUME: Answer = json(404, "no volume has that name", ERROR);
 const NOT_ALLOWED: Answer = json(403, "not over this connection, or not for this user", ERROR);
 const CONFLICT: Answer = json(409, "the volume is not in a state for it", ERROR);
+const TOO_LONG: Answer = json(413, "what was posted is too long", ERROR);
 const NOT_CONFIGURED: Answer = json(422, "the configuration does not say what that needs", ERROR);
 const BUSY: Answer = json(503, "too many ask, or the agent is about to end", ERROR);
 const CHECK: Parameter =
@@ -130,6 +131,7 @@ const ORDERED: &[Answer] = &[
     NOT_ALLOWED,
     NO_SUCH_VOLUME,
     CONFLICT,
+    TOO_LONG,
     NOT_CONFIGURED,
     BUSY,
 ];
@@ -208,6 +210,7 @@ pub(super) const ROUTES: &[Route] = &[
     route("/api/v1/plan/{*id}", "What a remount would do now; nothing is done.", || get(orders::plan))
         .answering(&[
             json(200, "the plan", &[Body::Json(shape::<PlanPreview>)]),
+            BAD_REQUEST,
             NO_SUCH_VOLUME,
             CONFLICT,
             NOT_CONFIGURED,

@@ -59,6 +59,8 @@ pub(in crate::export::http) struct Guest {
     pub(super) shown_out: Notify,
     /// It has been sent the last of what it follows.
     over: Notify,
+    /// Its connection has ended.
+    gone: Notify,
 }
 
 /// What a guest has taken.
@@ -121,7 +123,7 @@ impl Guest {
     pub(super) fn new(rooms: &Arc<Rooms>) -> Arc<Self> {
         let rooms = Arc::clone(rooms);
         let place = Mutex::new(Place::None);
-        Arc::new(Self { rooms, place, shown_out: Notify::new(), over: Notify::new() })
+        Arc::new(Self { rooms, place, shown_out: Notify::new(), over: Notify::new(), gone: Notify::new() })
     }
 
     pub(super) fn rooms(&self) -> &Rooms {
@@ -152,6 +154,16 @@ impl Guest {
 
     pub(super) async fn until_over(&self) {
         self.over.notified().await;
+    }
+
+    /// It has left.
+    pub(super) fn is_gone(&self) {
+        self.gone.notify_one();
+    }
+
+    /// Whoever sends it something need not go on then.
+    pub(in crate::export::http) async fn until_gone(&self) {
+        self.gone.notified().await;
     }
 
     pub(super) fn stay(&self) -> Stay {

@@ -14,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 
 use super::super::routes::ROUTES;
-use super::super::{Api, Shared, listen, routes};
+use super::super::{Api, LARGEST_POST, Shared, listen, routes};
 use super::describe;
 use crate::export::metrics::Metrics;
 use crate::export::sample::{mount_plan, sample_chronicle, sample_host, sample_snapshot};
@@ -154,6 +154,9 @@ fn faults(
         .collect()
 }
 
+/// What is posted to `pause` that is longer than what may be posted.
+const LONG: &str = "/api/v1/pause/models?long";
+
 /// Questions beside the plain one about `models`, by path: what is asked behind it.
 const MORE: &[(&str, &str, u16)] = &[
     ("/api/v1/volumes", "/api/v1/volumes?check=true", 504),
@@ -163,11 +166,20 @@ const MORE: &[(&str, &str, u16)] = &[
     ("/api/v1/events", "/api/v1/events?after=1-1&limit=2", 200),
     ("/api/v1/events", "/api/v1/events?after=x", 400),
     ("/api/v1/events", "/api/v1/events?volume=nobody", 404),
+    ("/api/v1/volumes/{id}", "/api/v1/volumes/%ff", 400),
     ("/api/v1/plan/{id}", "/api/v1/plan/nobody", 404),
+    ("/api/v1/plan/{id}", "/api/v1/plan/%ff", 400),
+    ("/api/v1/ack/{id}", "/api/v1/ack/%ff", 400),
+    ("/api/v1/pause/{id}", "/api/v1/pause/%ff", 400),
+    ("/api/v1/pause/{id}", LONG, 413),
+    ("/api/v1/resume/{id}", "/api/v1/resume/%ff", 400),
+    ("/api/v1/remount/{id}", "/api/v1/remount/%ff", 400),
+    ("/api/v1/forget/{id}", "/api/v1/forget/%ff", 400),
     ("/api/v1/ack/{id}", "/api/v1/ack/backup", 409),
     ("/api/v1/resume/{id}", "/api/v1/resume/backup", 409),
     ("/api/v1/remount/{id}", "/api/v1/remount/backup", 422),
     ("/volumes/{id}", "/volumes/nobody", 404),
+    ("/volumes/{id}", "/volumes/%ff", 400),
     ("/", "/?from=x", 400),
     ("/", "/?volume=nobody", 404),
 ];
@@ -187,6 +199,8 @@ async fn every_route_and_every_field_of_real_answers_is_described() {
             .filter(|(path, ..)| *path == shown)
             .map(|(_, ask, status)| ((*ask).to_owned(), *status));
         for (ask, expected) in std::iter::once(plain).chain(more) {
+            let long = " ".repeat(LARGEST_POST + 1);
+            let body = if ask == LONG { &long } else { body };
             let (status, media_type, answer) = served.ask(&method.to_uppercase(), &ask, body).await;
             assert_eq!(status, expected, "{method} {ask}: {answer}");
             wrong.extend(faults(&document, (method, &shown), (status, &media_type), &answer));

@@ -7,7 +7,7 @@ use super::frame;
 use super::html::{Document, Escaped};
 use super::parts::{self, Address, Ago, badge, look};
 use crate::export::timestamp::Timestamp;
-use crate::export::view::doctor::{DoctorReport, ProgramWord, SourceWord};
+use crate::export::view::doctor::{DoctorReport, ProgramView, ProgramWord, SourceWord};
 use crate::export::view::{EventView, VolumeList, VolumeView};
 
 /// The page.
@@ -49,6 +49,13 @@ fn summary(html: &mut Document, list: &VolumeList, sick: usize) {
     html.put(format_args!("</h1>"));
     if !list.ready {
         html.put(format_args!("<p class=\"notice\">Not every volume has been looked at yet.</p>"));
+    }
+    let of_node = |volume: &VolumeView| volume.paused.clone().filter(|pause| pause.all);
+    if let Some(pause) = list.volumes.iter().find_map(of_node) {
+        html.put(format_args!(
+            "<p class=\"notice\"><strong>No volume is repaired:</strong> {}. <code>mountie resume --all</code> ends that.</p>",
+            Escaped(parts::paused(&pause))
+        ));
     }
 }
 
@@ -192,5 +199,27 @@ fn sources(html: &mut Document, doctor: &DoctorReport) {
             Escaped(source.reason.as_deref().unwrap_or_default())
         ));
     }
-    html.put(format_args!("</ul></details></section>"));
+    for program in doctor.programs.iter().filter(|program| program.state == ProgramWord::Failed) {
+        failed(html, program);
+    }
+    html.put(format_args!("</ul>"));
+    for note in &doctor.host.notes {
+        html.put(format_args!("<p>{}</p>", Escaped(note)));
+    }
+    html.put(format_args!("</details></section>"));
+}
+
+/// A kernel program that was wanted: what is lost without it, and what is left.
+fn failed(html: &mut Document, program: &ProgramView) {
+    html.put(format_args!(
+        "<li><span class=\"badge bad\"><span class=\"sign\" aria-hidden=\"true\">✕</span> failed</span> \
+         <strong>{}</strong> {}; lost without it: {}",
+        Escaped(&program.program),
+        Escaped(program.reason.as_deref().unwrap_or_default()),
+        Escaped(&program.lost_without)
+    ));
+    if !program.fallback.is_empty() {
+        html.put(format_args!("; left: {}", Escaped(&program.fallback)));
+    }
+    html.put(format_args!("</li>"));
 }

@@ -7,7 +7,7 @@ use super::html::{Document, Escaped};
 use crate::export::age;
 use crate::export::percent::PercentEncoded;
 use crate::export::timestamp::Timestamp;
-use crate::export::view::{EventView, PlanView, VolumeView};
+use crate::export::view::{ActorView, EventView, PauseView, PlanView, VolumeView};
 
 /// The look of a state, and a sign that tells it without colour.
 pub(super) fn look(state: &str) -> (&'static str, &'static str) {
@@ -62,6 +62,14 @@ impl Display for Ago {
     }
 }
 
+/// Who has stopped repairs, and why.
+pub(super) fn paused(pause: &PauseView) -> String {
+    let ActorView { uid, comm, .. } = &pause.by;
+    let who = if comm.is_empty() { format!("uid {uid}") } else { format!("uid {uid} ({comm})") };
+    let why = pause.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("paused by {who}{why}")
+}
+
 /// What is done about a sick volume, or was, in one sentence; nothing where there is nothing to tell.
 pub(super) fn done(volume: &VolumeView, now: Timestamp) -> Option<String> {
     if let Some(plan) = &volume.plan {
@@ -70,9 +78,8 @@ pub(super) fn done(volume: &VolumeView, now: Timestamp) -> Option<String> {
         return Some(format!("Being repaired by plan {} ({}){step}", plan.id, plan.method));
     }
     if let Some(pause) = &volume.paused {
-        let why = pause.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let whose = if pause.all { "All repairs are" } else { "Its repairs are" };
-        return Some(format!("{whose} paused by uid {}{why}", pause.by.uid));
+        return Some(format!("{whose} {}", paused(pause)));
     }
     if let Some(held) = &volume.held {
         return Some(format!("The repair waits: {}", held.detail));

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use agent_core::health::loss::Actor;
 use agent_core::id::VolumeId;
+use agent_core::pause::Pause;
 
 use super::super::super::sample::{quiet_volume, sample_chronicle, sample_host, sample_snapshot};
 use super::*;
@@ -110,6 +112,7 @@ fn the_first_page_says_which_are_sick_why_since_when_and_what_is_done() {
         "Nothing is done: mode observe only watches",
         "plan 7, by mount: the helper ended with code 32",
         "1 of 3 kernel programs attached",
+        "load: EPERM; lost without it: some errors; left: probes only",
         "<noscript><meta http-equiv=\"refresh\"",
     ] {
         assert!(html.contains(words), "`{words}` is not in {html}");
@@ -121,6 +124,23 @@ fn the_first_page_says_which_are_sick_why_since_when_and_what_is_done() {
     // The worst first.
     let place = |name: &str| html.find(&format!("<h3><a href=\"/?volume={name}\">")).unwrap();
     assert!(place("scratch") < place("models") && place("models") < place("backup"));
+}
+
+#[test]
+fn that_no_volume_is_repaired_stands_at_the_top_with_who_said_so() {
+    let mut snapshot = sample_snapshot();
+    let by = Actor { uid: 1000, pid: 7, comm: "<b>".into() };
+    let reason = Some("the filer <moves>".to_owned());
+    let pause = Pause { since: snapshot.at, since_wall: None, until: None, by, reason };
+    for volume in &mut snapshot.volumes {
+        volume.pause = Some((pause.clone(), true));
+    }
+    let html = overview_of(&snapshot, &Filter::default());
+    let told = "No volume is repaired:</strong> paused by uid 1000 (&lt;b&gt;): the filer &lt;moves&gt;. ";
+    assert_eq!(html.matches(told).count(), 1, "{html}");
+    assert!(html.contains("All repairs are paused by uid 1000"), "{html}");
+    let html = overview_of(&sample_snapshot(), &Filter::default());
+    assert!(!html.contains("No volume is repaired"), "{html}");
 }
 
 #[test]
@@ -166,7 +186,7 @@ fn the_page_of_a_volume_says_all_that_is_known() {
     for words in [
         "<h1>models</h1>",
         "probe-and-kernel-stale",
-        "12 × ESTALE on read, counted by",
+        "12 × ESTALE on read, counted by bpf; first <time datetime=\"2026-01-31T11:56:46Z\"",
         "postgres (process 4242): ESTALE on read",
         "the helper ended with code 32 (helper_failed)",
         "<li>undo unstage: nothing is there — 1 ms</li>",

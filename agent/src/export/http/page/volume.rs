@@ -11,7 +11,7 @@ use crate::export::age;
 use crate::export::percent::PercentEncoded;
 use crate::export::timestamp::Timestamp;
 use crate::export::view::doctor::HostFacts;
-use crate::export::view::{EventView, LossView, PlanView, VolumeView};
+use crate::export::view::{ErrorCount, EventView, LossView, PlanView, VolumeView};
 
 /// The page.
 pub(super) fn page(
@@ -145,6 +145,23 @@ fn repair(html: &mut Document, volume: &VolumeView, now: Timestamp) {
     pairs.end();
 }
 
+struct Counted<'a> {
+    error: &'a ErrorCount,
+    now: Timestamp,
+}
+
+impl Display for Counted<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ErrorCount { errno, op, source, count, first, last } = self.error;
+        write!(f, "{count} × {} on {}, counted by {}", Escaped(errno), Escaped(op), Escaped(source))?;
+        if let (Some(first), Some(last)) = (*first, *last) {
+            let now = self.now;
+            write!(f, "; first {}, last {}", Ago { time: first, now }, Ago { time: last, now })?;
+        }
+        Ok(())
+    }
+}
+
 struct Steps<'a>(&'a [String]);
 
 impl Display for Steps<'_> {
@@ -210,10 +227,7 @@ fn evidence(html: &mut Document, volume: &VolumeView, now: Timestamp) {
         pairs.put("said", format_args!("{} (by the {})", claim.what, claim.source));
     }
     for error in &volume.errors {
-        pairs.put(
-            "errors",
-            format_args!("{} × {} on {}, counted by {}", error.count, error.errno, error.op, error.source),
-        );
+        pairs.put_made("errors", Counted { error, now });
     }
     for culprit in &volume.culprits {
         pairs.put(
