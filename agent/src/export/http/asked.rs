@@ -43,7 +43,8 @@ impl<S: Send + Sync> FromRequest<S> for Posted {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
-        let posted: Result<Bytes, BytesRejection> = Bytes::from_request(request, state).await;
+        let posted: Result<Bytes, BytesRejection> =
+            <Bytes as FromRequest<S>>::from_request(request, state).await;
         posted.map(Self).map_err(|rejection| failure(rejection.status(), rejection.body_text(), Vec::new()))
     }
 }
