@@ -1,6 +1,6 @@
 //! Who still holds a file system that was replaced: other mounts of it, in every mount namespace, and open files.
 //!
-//! Nothing is looked at until a volume is sick. Then a disposable child ([`child`]) looks through procfs, at once and
+//! Nothing is looked at until a volume is sick. Then a disposable child (`child`) looks through procfs, at once and
 //! every five seconds from then on, and never so often that it costs more than one percent of a processor.
 
 use std::ffi::OsString;

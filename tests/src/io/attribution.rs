@@ -21,6 +21,7 @@ use integration_tests::harness::wait::wait_for_some;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
+use super::judge::OTHER_SIDES;
 use super::marks::{self, Counts, Marks, TRIES, counts, difference, has_skipped_since, key, runs_skipped};
 use super::two_files;
 
@@ -149,7 +150,8 @@ impl<'a> Counted<'a> {
             before.iter().zip(&after).map(|(before, after)| difference(before, after)).collect();
         for rise in &mut rises {
             rise.retain(|found, _| {
-                !marks.iter().any(|mark| *found == key(*mark, "read")) && found.1 != "request"
+                !marks.iter().any(|mark| *found == key(*mark, "read"))
+                    && !OTHER_SIDES.contains(&found.1.as_str())
             });
         }
         Ok(rises)

@@ -22,7 +22,7 @@ const GOOD: usize = 3;
 const ONLY: &str = "MOUNTIE_IO";
 
 /// Operations that other hooks count under: another side of the same fault.
-const OTHER_SIDES: &[&str] = &["request", "device", "filesystem"];
+pub(super) const OTHER_SIDES: &[&str] = &["request", "device", "filesystem"];
 
 /// What came of one row.
 enum Finding {
