@@ -27,7 +27,7 @@ pub(crate) const CASES: &[Case] = &[Case {
 const SECRET: &str = "Zx9";
 
 /// Everything that answers.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "/metrics",
     "/",
     "/?volume=v",
