@@ -18,7 +18,8 @@ use crate::asking;
 use crate::config::{self, Config, MountNamespace};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
-use crate::export::http::{self, Api, listen};
+use crate::export::chronicle::Chronicle;
+use crate::export::http::{self, Api, Routers, listen};
 use crate::export::metrics::Metrics;
 use crate::kernel::KernelSupport;
 use crate::kernel::capability::Capability;
@@ -107,18 +108,21 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         Err(code) => return code,
     };
 
-    let metrics = match Metrics::new() {
+    let metrics = match metrics() {
         Ok(metrics) => metrics,
-        Err(error) => {
-            tracing::error!(error = %chain(&error), "Metrics cannot be made");
-            return ExitCode::Internal;
-        }
+        Err(code) => return code,
     };
     let mut facts = first_facts(&config, &namespace, &opened.store);
     let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
-    let router =
-        http::router(Api { snapshots: receiver, metrics: metrics.clone(), commands: commands_tx, host });
+    let chronicle = Arc::new(Chronicle::new());
+    let routers = http::routers(Api {
+        snapshots: receiver,
+        metrics: metrics.clone(),
+        commands: commands_tx,
+        chronicle: Arc::clone(&chronicle),
+        host,
+    });
 
     let (sensors_tx, sensors) = mpsc::channel(CHANNEL);
     let sources = Sources::start(&config, &namespace, &sensors_tx, &mut facts);
@@ -137,6 +141,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         namespace: namespace.inode,
         opened,
         metrics,
+        chronicle,
         facts,
         snapshots,
         commands,
@@ -152,8 +157,15 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     };
     let event_loop = EventLoop::new(parts);
     // Not before: the first scrape shows every volume that is expected.
-    listeners.serve(&router);
+    listeners.serve(&routers);
     event_loop.run().await
+}
+
+fn metrics() -> Result<Metrics, ExitCode> {
+    Metrics::new().map_err(|error| {
+        tracing::error!(error = %chain(&error), "Metrics cannot be made");
+        ExitCode::Internal
+    })
 }
 
 /// What is known before anything was tried.
@@ -190,15 +202,19 @@ async fn open_pins(store: &store::Store) -> store::Pinned {
 struct Listeners {
     tcp: Option<tokio::net::TcpListener>,
     unix: Option<tokio::net::UnixListener>,
+    plugin: Option<tokio::net::UnixListener>,
 }
 
 impl Listeners {
-    fn serve(self, router: &axum::Router) {
+    fn serve(self, routers: &Routers) {
         if let Some(listener) = self.tcp {
-            tokio::spawn(listen::serve_tcp(listener, router.clone()));
+            tokio::spawn(listen::serve_tcp(listener, routers.all.clone()));
         }
         if let Some(listener) = self.unix {
-            tokio::spawn(listen::serve_unix(listener, router.clone()));
+            tokio::spawn(listen::serve_unix(listener, routers.all.clone()));
+        }
+        if let Some(listener) = self.plugin {
+            tokio::spawn(listen::serve_plugin(listener, routers.plugin.clone()));
         }
     }
 }
@@ -222,7 +238,17 @@ async fn listen(config: &Config) -> Result<Listeners, ExitCode> {
             None
         }
     };
-    Ok(Listeners { tcp, unix })
+    let plugin = match &config.agent.docker_plugin {
+        None => None,
+        Some(path) => match listen::bind_unix(path).await {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                warn!(error = %chain(&error), "No socket for Docker, continuing without the volume plugin");
+                None
+            }
+        },
+    };
+    Ok(Listeners { tcp, unix, plugin })
 }
 
 /// The policy without what this process cannot do: without `CAP_SYS_ADMIN` nothing is mounted.

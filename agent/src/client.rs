@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use crate::exit_code::ExitCode;
+use crate::export::age;
 
 pub mod ack;
 pub mod describe;
@@ -19,7 +20,6 @@ pub mod status;
 
 pub(crate) mod http;
 
-mod age;
 mod table;
 
 pub use ack::ack;

@@ -66,6 +66,8 @@ pub struct AgentConfig {
     pub listen: Option<SocketAddr>,
     /// The unix socket for commands.
     pub socket: PathBuf,
+    /// The unix socket on which Docker asks about volumes; `None`: nowhere.
+    pub docker_plugin: Option<PathBuf>,
     /// Where state is kept.
     pub state_dir: PathBuf,
     /// Whose mounts are watched.
@@ -79,6 +81,7 @@ impl Default for AgentConfig {
         Self {
             listen: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9747)),
             socket: PathBuf::from("/run/mountie/mountie.sock"),
+            docker_plugin: None,
             state_dir: PathBuf::from("/var/lib/mountie"),
             mount_namespace: MountNamespace::default(),
             log_format: LogFormat::default(),

@@ -7,14 +7,17 @@ use agent_core::engine::AckAnswer;
 use agent_core::health::loss::Actor;
 use agent_core::id::{PlanId, VolumeId};
 use agent_core::incident::Incident;
-use agent_core::order::{Done, NodeDeed, Order, Preview, Refused};
+use agent_core::order::{Done, Order, Preview, Refused};
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
 use crate::sensor::{LossCause, ProgramStatus, ScanStats, SourceName, SourceState};
 
+pub mod chronicle;
+pub mod event_id;
 pub mod events;
 pub mod http;
 pub mod metrics;
@@ -23,6 +26,7 @@ pub mod view;
 
 pub(crate) use words::probe_sentence as fault_sentence;
 
+pub(crate) mod age;
 pub(crate) mod percent;
 pub mod text;
 mod words;
@@ -71,8 +75,6 @@ pub struct Snapshot {
     /// The first mount table has been taken in and every volume of that time was looked at once, or its deadline
     /// passed.
     pub ready: bool,
-    /// What people did to the node, newest first.
-    pub deeds: Vec<NodeDeed>,
     /// What running plans have done, one line a step.
     pub progress: BTreeMap<PlanId, Vec<String>>,
 }
@@ -138,7 +140,7 @@ pub struct SentinelWish {
 }
 
 /// A sentinel that is in place.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SentinelAnswer {
     /// On which volume.
     pub volume: String,

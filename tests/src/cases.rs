@@ -23,9 +23,12 @@ mod block_faults;
 mod blocked_tasks;
 mod containers;
 mod controls;
+mod crowded_http;
 mod damaged_state;
+mod docker_plugin;
 mod errors_on_names;
 mod errors_on_reads;
+mod event_stream;
 mod failing_errnos;
 mod full_state_dir;
 mod full_storage;
@@ -54,6 +57,7 @@ mod servers_away;
 mod slow_volume;
 mod stacked_mounts;
 mod start_errors;
+mod status_page;
 mod storms;
 mod stuck_programs;
 mod table_bytes;
@@ -116,6 +120,10 @@ pub(crate) fn table() -> Vec<Case> {
         asked_first::CASES,
         servers_away::CASES,
         other_healers::CASES,
+        event_stream::CASES,
+        status_page::CASES,
+        crowded_http::CASES,
+        docker_plugin::CASES,
     ]
     .concat()
 }

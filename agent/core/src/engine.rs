@@ -319,8 +319,6 @@ pub struct Engine {
     /// Volumes that an earlier run had found, and that the first table did not show.
     absent: BTreeSet<VolumeId>,
     pauses: Pauses,
-    /// What people did to the node, newest first.
-    deeds: Vec<NodeDeed>,
     /// What lies below the volumes.
     below: Below,
     incidents: Incidents,
@@ -367,7 +365,6 @@ impl Engine {
             remembered_until: None,
             absent: BTreeSet::new(),
             pauses: Pauses::default(),
-            deeds: Vec::new(),
             below: Below::default(),
             incidents: Incidents::default(),
             tracked: Vec::new(),

@@ -51,7 +51,9 @@ pub(super) fn host_facts() -> HostFacts {
     if let Some(mode) = support.lockdown.filter(|mode| mode != "none") {
         notes.push(format!("the kernel is locked down ({mode})"));
     }
+    let node = nix::unistd::gethostname().unwrap_or_default();
     HostFacts {
+        node: agent_core::path::escape(node.as_encoded_bytes()),
         kernel_release: support.release,
         architecture: std::env::consts::ARCH.to_owned(),
         privileges: privileges.to_vec(),

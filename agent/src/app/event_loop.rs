@@ -28,6 +28,7 @@ use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
+use crate::export::chronicle::Chronicle;
 use crate::export::metrics::{Metrics, Suppression};
 use crate::export::{Command, Snapshot, events};
 use crate::probe::{Pool, ProbeEvent};
@@ -54,6 +55,7 @@ pub(super) struct Parts {
     pub(super) namespace: Option<u32>,
     pub(super) opened: Opened,
     pub(super) metrics: Metrics,
+    pub(super) chronicle: Arc<Chronicle>,
     pub(super) facts: Facts,
     pub(super) snapshots: watch::Sender<Arc<Snapshot>>,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -74,6 +76,7 @@ pub(super) struct EventLoop {
     store: Arc<Store>,
     executor: Arc<Executor>,
     metrics: Metrics,
+    chronicle: Arc<Chronicle>,
     facts: Facts,
     snapshots: watch::Sender<Arc<Snapshot>>,
     commands: mpsc::Receiver<Command>,
@@ -134,6 +137,7 @@ impl EventLoop {
             namespace,
             opened,
             metrics,
+            chronicle,
             facts,
             snapshots,
             commands,
@@ -160,6 +164,7 @@ impl EventLoop {
             store: Arc::new(opened.store),
             executor: Arc::new(executor),
             metrics,
+            chronicle,
             facts,
             snapshots,
             commands,
@@ -306,6 +311,7 @@ impl EventLoop {
                 Output::WouldExecute(plan) => {
                     self.metrics.suppressed(Suppression::DryRun);
                     events::log_plan_would_run(&plan);
+                    self.chronicle.repair_due(&plan);
                 }
                 Output::Transition(transition) => {
                     self.changes.is_urgent = true;
@@ -314,6 +320,7 @@ impl EventLoop {
                         self.metrics.suppressed(cause);
                     }
                     events::log_transition(&transition);
+                    self.chronicle.transition(&transition);
                 }
                 Output::Track(tracked) => self.sources.track(tracked),
                 Output::FindConsumers(dead) => self.sources.find_consumers(dead),
@@ -321,6 +328,7 @@ impl EventLoop {
                 Output::Incident(moment, incident) => {
                     self.changes.is_urgent = true;
                     events::log_incident(moment, &incident);
+                    self.chronicle.incident(moment, &incident);
                 }
                 Output::Remember(memory) => self.store.remember(*memory),
                 Output::Forget(volume) => self.store.forget(volume),
@@ -330,6 +338,7 @@ impl EventLoop {
                 Output::Deed(deed) => {
                     self.changes.is_urgent = true;
                     events::log_deed(&deed);
+                    self.chronicle.deed(&deed);
                 }
                 Output::Settled { plan, outcome } => {
                     let store = Arc::clone(&self.store);
@@ -400,9 +409,10 @@ impl EventLoop {
         let has_started = self.table_seen && self.sources.is_watching();
         let ready = self.ready.update(has_started, &volumes);
         let mut snapshot = self.facts.snapshot(volumes, self.engine.incidents(), ready);
-        snapshot.deeds = self.engine.deeds();
         snapshot.progress = self.executor.progress();
         self.snapshots.send_replace(Arc::new(snapshot));
+        // Not before: who hears of something and then asks finds it so.
+        self.chronicle.show();
         // Who has left waits for nothing, also where the look never comes.
         self.waiting.retain(|_, waiting| {
             waiting.retain(|done| !done.is_closed());

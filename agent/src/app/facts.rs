@@ -180,7 +180,6 @@ impl Facts {
             persist_errors: self.persist_errors,
             check_deadline: self.check_deadline,
             ready,
-            deeds: Vec::new(),
             progress: BTreeMap::new(),
         }
     }

@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use super::status::StatusRequest;
 use super::{ClientError, Console, Output, describe, doctor, probe, status};
 use crate::exit_code::ExitCode;
-use crate::export::http::{Api, listen, router};
+use crate::export::http::{Api, listen, routers};
 use crate::export::metrics::Metrics;
-use crate::export::sample::{quiet_volume, sample_host, sample_snapshot};
+use crate::export::sample::{quiet_volume, sample_chronicle, sample_host, sample_snapshot};
 use crate::export::view::VolumeList;
 use crate::export::{Command, Snapshot};
 
@@ -30,10 +30,16 @@ impl FixedAgent {
         let volumes = snapshot.volumes.clone();
         let (_, snapshots) = watch::channel(Arc::new(snapshot));
         let (commands, mut orders) = mpsc::channel(8);
-        let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+        let api = Api {
+            snapshots,
+            metrics: Metrics::new().unwrap(),
+            commands,
+            chronicle: sample_chronicle(),
+            host: sample_host(),
+        };
         let listener = listen::bind_unix(&directory.path().join("run/mountie.sock")).await.unwrap();
         let serving = tokio::spawn(async move {
-            listen::serve_unix(listener, router(api)).await;
+            listen::serve_unix(listener, routers(api).all).await;
         });
         let answering = tokio::spawn(async move {
             while let Some(Command::ProbeNow { volume, done }) = orders.recv().await {

@@ -19,9 +19,10 @@ const fn setting(section: &'static str, key: &'static str, flag: Option<&'static
 }
 
 /// Every such key. Named volumes are left out on purpose: what is mounted where belongs in one place.
-pub(super) const SETTINGS: [Setting; 12] = [
+pub(super) const SETTINGS: [Setting; 13] = [
     setting("agent", "listen", Some("--listen")),
     setting("agent", "socket", Some("--socket")),
+    setting("agent", "docker_plugin", None),
     setting("agent", "state_dir", Some("--state-dir")),
     setting("agent", "mount_namespace", Some("--mount-namespace")),
     setting("agent", "log_format", Some("--log-format")),

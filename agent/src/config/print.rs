@@ -1,6 +1,7 @@
 //! The effective configuration as a file: every key that has a value, and what it parses to is the same.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use agent_core::path::escape;
 use agent_core::policy::Policy;
@@ -19,6 +20,8 @@ pub(super) fn to_toml(config: &Config) -> String {
     let listen = agent.listen.map(|address| address.to_string()).unwrap_or_default();
     line(&mut out, "listen", &quoted(&listen));
     line(&mut out, "socket", &quoted(&agent.socket.to_string_lossy()));
+    let plugin = agent.docker_plugin.as_deref().map(Path::to_string_lossy).unwrap_or_default();
+    line(&mut out, "docker_plugin", &quoted(&plugin));
     line(&mut out, "state_dir", &quoted(&agent.state_dir.to_string_lossy()));
     let namespace = agent.mount_namespace.as_path().to_string_lossy();
     line(&mut out, "mount_namespace", &quoted(&namespace));

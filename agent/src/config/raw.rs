@@ -9,7 +9,7 @@ use super::scalar::{
 };
 use super::text::{
     Argument, Content, FsType, Fsid, Glob, HookUrl, InnerPath, MountOption, MountPoint, OwnPath, PathGlob,
-    SourceText, Unit, Uuid, VolumeName,
+    PluginSocket, SourceText, Unit, Uuid, VolumeName,
 };
 use super::{Family, LogFormat, MountNamespace};
 
@@ -44,6 +44,7 @@ impl RawConfig {
 pub(super) struct RawAgent {
     pub(super) listen: Given<Listen>,
     pub(super) socket: Given<OwnPath>,
+    pub(super) docker_plugin: Given<PluginSocket>,
     pub(super) state_dir: Given<OwnPath>,
     pub(super) mount_namespace: Given<MountNamespace>,
     pub(super) log_format: Given<LogFormat>,
@@ -54,6 +55,7 @@ impl RawAgent {
         let raw = Self {
             listen: table.scalar("listen"),
             socket: table.scalar("socket"),
+            docker_plugin: table.scalar("docker_plugin"),
             state_dir: table.scalar("state_dir"),
             mount_namespace: table.scalar("mount_namespace"),
             log_format: table.scalar("log_format"),

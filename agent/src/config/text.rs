@@ -103,6 +103,27 @@ impl Scalar for OwnPath {
     }
 }
 
+/// The socket of the volume plugin; `None` turns it off.
+pub(super) struct PluginSocket(pub(super) Option<PathBuf>);
+
+impl Scalar for PluginSocket {
+    fn expected() -> Cow<'static, str> {
+        "an absolute path that ends in \".sock\", such as \"/run/docker/plugins/mountie.sock\", or \"\" to turn it off"
+            .into()
+    }
+
+    fn from_text(text: &str) -> Result<Self, Rejected> {
+        if text.is_empty() {
+            return Ok(Self(None));
+        }
+        let path = OwnPath::from_text(text)?.0;
+        if path.extension().is_none_or(|extension| extension != "sock") {
+            return Err(Rejected::because("does not end in \".sock\", so that Docker would not find it"));
+        }
+        Ok(Self(Some(path)))
+    }
+}
+
 impl Scalar for MountNamespace {
     fn expected() -> Cow<'static, str> {
         "\"self\" or an absolute path such as \"/proc/1/ns/mnt\"".into()

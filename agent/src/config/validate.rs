@@ -54,6 +54,7 @@ pub(super) fn agent(raw: RawAgent) -> AgentConfig {
     AgentConfig {
         listen: raw.listen.value().map_or(default.listen, |listen| listen.0),
         socket: raw.socket.value().map_or(default.socket, |path| path.0),
+        docker_plugin: raw.docker_plugin.value().map_or(default.docker_plugin, |socket| socket.0),
         state_dir: raw.state_dir.value().map_or(default.state_dir, |path| path.0),
         mount_namespace: raw.mount_namespace.value().unwrap_or(default.mount_namespace),
         log_format: raw.log_format.value().unwrap_or(default.log_format),
@@ -205,8 +206,9 @@ fn check_own_places(spec: &VolumeSpec, place: &Place, agent: &AgentConfig, docum
     if !repairs || spec.mountpoint.as_bytes() == b"/" {
         return;
     }
+    let plugin = agent.docker_plugin.as_deref().map(|path| ("agent.docker_plugin", path));
     let own = [("agent.state_dir", agent.state_dir.as_path()), ("agent.socket", agent.socket.as_path())];
-    for (key, path) in own {
+    for (key, path) in own.into_iter().chain(plugin) {
         if bytes(path).is_within(&spec.mountpoint) {
             let why = format!(
                 "which holds {key} ({}); the agent cannot repair what it stands on: move {key}, or use mode = \"observe\"",

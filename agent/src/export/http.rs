@@ -7,23 +7,25 @@
 //!
 //! What takes longer the more volumes there are is made beside the event loop, which has only one thread.
 //!
-//! The same routes are served on TCP and on the unix socket; [`listen`] binds and serves them.
+//! The same routes are served on TCP and on the unix socket; [`listen`] binds and serves them, `routes.rs` is their
+//! table.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
-use axum::extract::State;
-use axum::http::{Method, StatusCode, Uri, header};
-use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::scrape::Scrapes;
+use super::chronicle::Chronicle;
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
-use super::view::{ErrorBody, EventList, IncidentList, VolumeList};
+use super::view::{ErrorBody, IncidentList};
 use super::{Command, Snapshot, SnapshotReceiver};
 use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
@@ -31,12 +33,19 @@ use crate::sys::clock;
 pub mod listen;
 
 mod ack;
+mod asked;
 mod check;
+mod events;
+mod openapi;
 mod orders;
 mod page;
+mod plugin;
+mod routes;
 mod scrape;
 mod sentinel;
 mod volumes;
+
+use routes::{ROUTES, Route};
 
 /// The event loop publishes a snapshot at least every second; without one for this long it is dead or stuck.
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
@@ -54,25 +63,11 @@ const ANSWERS_AT_ONCE: usize = 4;
 const PREVIEWS_AT_ONCE: usize = 4;
 /// Scrapes that are made at the same time, beside these.
 const SCRAPES_AT_ONCE: usize = 1;
-/// Paths that are told to those who asked for another one.
-const PATHS: [&str; 16] = [
-    "/",
-    "/metrics",
-    "/healthz",
-    "/readyz",
-    "/api/v1/volumes",
-    "/api/v1/volumes/{id}",
-    "/api/v1/events",
-    "/api/v1/incidents",
-    "/api/v1/ack/{id} (POST)",
-    "/api/v1/pause[/{id}] (POST)",
-    "/api/v1/resume[/{id}] (POST)",
-    "/api/v1/remount/{id} (POST)",
-    "/api/v1/forget/{id} (POST)",
-    "/api/v1/plan/{id}",
-    "/api/v1/sentinel (POST)",
-    "/api/v1/doctor",
-];
+/// What is posted is small.
+const LARGEST_POST: usize = 16 << 10;
+/// What browsers are told of everything that brings no rules of its own: nothing here is a document that may load
+/// anything.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// What the routes need.
 #[derive(Clone, Debug)]
@@ -83,8 +78,19 @@ pub struct Api {
     pub metrics: Metrics,
     /// The way to the event loop.
     pub commands: mpsc::Sender<Command>,
+    /// What has happened.
+    pub chronicle: Arc<Chronicle>,
     /// What `doctor` says about the host.
     pub host: HostFacts,
+}
+
+/// What is served.
+#[derive(Clone, Debug)]
+pub struct Routers {
+    /// Everything, on TCP and the agent's socket.
+    pub all: Router,
+    /// The volume plugin, on a socket of its own.
+    pub plugin: Router,
 }
 
 /// What handlers share.
@@ -93,6 +99,7 @@ struct Shared {
     snapshots: SnapshotReceiver,
     metrics: Metrics,
     commands: mpsc::Sender<Command>,
+    chronicle: Arc<Chronicle>,
     host: HostFacts,
     /// A permit for each request that waits for the probe of one volume.
     checks: Semaphore,
@@ -110,11 +117,12 @@ struct Shared {
 
 impl Shared {
     fn new(api: Api) -> Self {
-        let Api { snapshots, metrics, commands, host } = api;
+        let Api { snapshots, metrics, commands, chronicle, host } = api;
         Self {
             snapshots,
             metrics,
             commands,
+            chronicle,
             host,
             checks: Semaphore::new(CHECKS_AT_ONCE),
             checks_of_all: Semaphore::new(CHECKS_OF_ALL_AT_ONCE),
@@ -167,34 +175,30 @@ impl Shared {
     }
 }
 
-/// The routes. The result is cheap to clone and is served on as many listeners as there are.
-pub fn router(api: Api) -> Router {
-    routes(Arc::new(Shared::new(api)))
+/// The routes. The results are cheap to clone and are served on as many listeners as there are.
+pub fn routers(api: Api) -> Routers {
+    let shared = Arc::new(Shared::new(api));
+    Routers { all: routes(Arc::clone(&shared)), plugin: plugin::routes(shared) }
 }
 
 fn routes(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/", get(status_page))
-        .route("/metrics", get(scrape::metrics))
-        .route("/healthz", get(alive))
-        .route("/readyz", get(ready))
-        .route("/api/v1/volumes", get(volumes::list))
-        .route("/api/v1/volumes/{*id}", get(volumes::one))
-        .route("/api/v1/events", get(events))
-        .route("/api/v1/incidents", get(incidents))
-        .route("/api/v1/ack/{*id}", post(ack::acknowledge))
-        .route("/api/v1/pause", post(orders::pause))
-        .route("/api/v1/pause/{*id}", post(orders::pause))
-        .route("/api/v1/resume", post(orders::resume))
-        .route("/api/v1/resume/{*id}", post(orders::resume))
-        .route("/api/v1/remount/{*id}", post(orders::remount))
-        .route("/api/v1/forget/{*id}", post(orders::forget))
-        .route("/api/v1/plan/{*id}", get(orders::plan))
-        .route("/api/v1/doctor", get(doctor))
-        .route("/api/v1/sentinel", post(sentinel::plant))
+    let offered =
+        ROUTES.iter().fold(Router::new(), |router, route| router.route(route.path, (route.handler)()));
+    offered
         .fallback(no_such_path)
         .method_not_allowed_fallback(read_only)
+        .layer(DefaultBodyLimit::max(LARGEST_POST))
+        .layer(map_response(with_rules))
         .with_state(shared)
+}
+
+/// Answers are what they say they are, and nothing else; they are not kept, and not shown inside other pages.
+async fn with_rules(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(NOTHING));
+    answer
 }
 
 async fn alive(State(shared): State<Arc<Shared>>) -> Response {
@@ -230,10 +234,6 @@ fn not_alive(age: Duration) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
-async fn events(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    shared.beside(|_, snapshot| Json(EventList::new(snapshot)).into_response()).await
-}
-
 async fn incidents(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     shared.beside(|_, snapshot| Json(IncidentList::new(snapshot)).into_response()).await
 }
@@ -244,22 +244,9 @@ async fn doctor(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
         .await
 }
 
-async fn status_page(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let page = shared.beside(|shared, snapshot| {
-        let sources = DoctorReport::new(&shared.host, &snapshot.sources, &snapshot.programs);
-        page::page(&VolumeList::new(snapshot), &sources)
-    });
-    let headers = [
-        // Nothing but the page itself and its own style, should anything ever slip through the escaping.
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    page.await.map(|page| (headers, Html(page)))
-}
-
 async fn no_such_path(uri: Uri) -> Response {
-    let known = PATHS.map(str::to_owned).to_vec();
+    let shown = |route: &Route| route.shown() + if route.changes { " (POST)" } else { "" };
+    let known = ROUTES.iter().map(shown).collect();
     failure(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), known)
 }
 

@@ -11,7 +11,7 @@ use agent_core::errno::Errno;
 use agent_core::health::claims::{Claim, ClaimSource, Said};
 use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{PlanId, SuperblockId, VolumeId};
-use agent_core::incident::{Cause, CauseKind, Incident, IncidentId, Member};
+use agent_core::incident::{Cause, CauseKind, Incident, IncidentId, Member, Moment};
 use agent_core::observation::{BlockedTask, Op, PlanReport, ProbeOk, ProbeResult, ProbeStep, Source, Task};
 use agent_core::path::BytePath;
 use agent_core::remediation::{Action, Outcome, Plan};
@@ -20,6 +20,7 @@ use agent_core::time::Monotonic;
 use agent_core::verdict::{Advice, Condition, HealthState, Reason};
 use agent_core::volume::{Identity, Method, Mode};
 
+use super::chronicle::Chronicle;
 use super::view::doctor::{HostFacts, Privilege};
 use super::{Snapshot, SourceName, SourceState};
 use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats};
@@ -68,9 +69,18 @@ pub(crate) fn sample_snapshot() -> Snapshot {
         persist_errors: 0,
         check_deadline: Duration::from_secs(1),
         ready: true,
-        deeds: Vec::new(),
         progress: BTreeMap::new(),
     }
+}
+
+/// A repair, a fall and an incident that have happened, the fall first.
+pub(crate) fn sample_chronicle() -> Arc<Chronicle> {
+    let chronicle = Chronicle::new();
+    chronicle.transition(&detection("models", seconds(808), Some(Duration::from_millis(8))));
+    chronicle.incident(Moment::Began, &incident());
+    chronicle.repair_ended(&mount_plan("models"), &failed_repair());
+    chronicle.show();
+    Arc::new(chronicle)
 }
 
 /// A healthy volume of that name that has nothing to tell.
@@ -216,6 +226,7 @@ pub(crate) fn sample_host() -> HostFacts {
         missed: !held,
     };
     HostFacts {
+        node: "node-7".into(),
         kernel_release: "6.12.0-test".into(),
         architecture: "x86_64".into(),
         privileges: vec![
@@ -288,7 +299,7 @@ fn models() -> VolumeStatus {
     }
 }
 
-fn failed_repair() -> PlanReport {
+pub(crate) fn failed_repair() -> PlanReport {
     PlanReport {
         id: PlanId(6),
         outcome: Outcome::HelperFailed(32),

@@ -7,6 +7,7 @@ use agent_core::observation::{Op, Source};
 use agent_core::remediation::Plan;
 use agent_core::status::VolumeStatus;
 use agent_core::verdict::{Condition, Reason};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::timestamp::{Timestamp, WallClock};
@@ -14,7 +15,7 @@ use super::{Snapshot, words};
 use agent_core::secret::hide;
 
 pub use consumers::{FileHolderView, StaleMountView};
-pub use events::{ActorView, EventList, EventView, TransitionView};
+pub use events::{ActorView, EventList, EventView, LostView, PulseView, TransitionView};
 pub use incidents::{AckAnswer, IncidentList, IncidentRef, IncidentView, LossView, MemberView};
 pub use orders::{OrderAnswer, PauseOrder, PauseView, PlanPreview, StepView};
 pub use people::{BlockedView, CulpritView};
@@ -30,7 +31,7 @@ mod people;
 mod waits;
 
 /// Answer of `/api/v1/volumes`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeList {
     /// The moment that is shown.
     pub at: Timestamp,
@@ -47,7 +48,7 @@ pub struct VolumeList {
 }
 
 /// Answer of `/api/v1/volumes/{id}`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeAnswer {
     /// The moment that is shown.
     pub at: Timestamp,
@@ -60,7 +61,7 @@ pub struct VolumeAnswer {
 }
 
 /// What an error answers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// What is wrong, and what to do.
     pub error: String,
@@ -70,7 +71,7 @@ pub struct ErrorBody {
 }
 
 /// One volume.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeView {
     /// The operator's name, or the mount point.
     pub id: String,
@@ -188,7 +189,7 @@ pub struct VolumeView {
 }
 
 /// A condition in the volume-health words of Kubernetes.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct KubernetesHealth {
     /// `Inaccessible`, `DataLoss` or `Degraded`.
     pub status: String,
@@ -197,7 +198,7 @@ pub struct KubernetesHealth {
 }
 
 /// A total of failed operations.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorCount {
     /// Symbolic name.
     pub errno: String,
@@ -216,7 +217,7 @@ pub struct ErrorCount {
 }
 
 /// Something that the mount table or the file system itself says.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimView {
     /// What, in words.
     pub what: String,
@@ -231,7 +232,7 @@ pub struct ClaimView {
 }
 
 /// One probe.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeView {
     /// When it began.
     pub started: Timestamp,
@@ -244,7 +245,7 @@ pub struct ProbeView {
 }
 
 /// A plan.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PlanView {
     /// Its number, as in the log.
     pub id: u64,
@@ -260,7 +261,7 @@ pub struct PlanView {
 }
 
 /// A repair that ended.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RepairView {
     /// Its number, as in the log.
     pub id: u64,
@@ -456,7 +457,7 @@ fn label(reason: Option<Reason>) -> Option<String> {
 }
 
 /// What `POST /api/v1/sentinel` takes.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SentinelOrder {
     /// The volume's name.

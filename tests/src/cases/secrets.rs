@@ -27,9 +27,10 @@ pub(crate) const CASES: &[Case] = &[Case {
 const SECRET: &str = "Zx9";
 
 /// Everything that answers.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "/metrics",
     "/",
+    "/?volume=v",
     "/api/v1/volumes",
     "/api/v1/volumes/v",
     "/api/v1/events",

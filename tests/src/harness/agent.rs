@@ -124,6 +124,12 @@ impl Agent {
         self.process.id()
     }
 
+    /// Where it listens on TCP.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listen
+    }
+
     /// What it has logged.
     ///
     /// # Errors

@@ -135,7 +135,9 @@ pub fn history(agent: &Agent, volume: &str) -> Result<Vec<(String, String)>> {
     let body: Value = serde_json::from_str(&agent.get("/api/v1/events")?.body)?;
     let events = body.get("events").and_then(Value::as_array).cloned().unwrap_or_default();
     let word = |event: &Value, key: &str| event.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
-    let of_volume = events.iter().rev().filter(|event| word(event, "volume") == volume);
+    // Repairs are told of without a state.
+    let of_volume =
+        events.iter().rev().filter(|event| word(event, "volume") == volume && event.get("to").is_some());
     Ok(of_volume.map(|event| (word(event, "to"), word(event, "reason"))).collect())
 }
 

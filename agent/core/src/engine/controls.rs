@@ -22,9 +22,6 @@ use crate::time::Monotonic;
 use crate::verdict::Reason;
 use crate::volume::{Method, Mode, VolumeSpec};
 
-/// Deeds about the node that are shown.
-const DEEDS: usize = 64;
-
 impl Engine {
     /// What a plan for this volume would do now. Nothing is done.
     ///
@@ -36,12 +33,6 @@ impl Engine {
         let plan = volume.plan_by_hand(self.next_plan, &self.below, &self.policy.stage_root);
         let plan = plan.ok_or(Refused::Found)?;
         Ok(Preview { plan, hindered: self.hindrance(volume) })
-    }
-
-    /// What people did to the node, newest first.
-    #[must_use]
-    pub fn deeds(&self) -> Vec<NodeDeed> {
-        self.deeds.clone()
     }
 
     /// Takes the pauses of an earlier run.
@@ -160,10 +151,7 @@ impl Engine {
             Scope::Node => None,
             Scope::Volume(id) => Some(id.clone()),
         };
-        let deed = NodeDeed { at: now, deed, volume, by, message };
-        self.deeds.insert(0, deed.clone());
-        self.deeds.truncate(DEEDS);
-        outputs.push(Output::Deed(deed));
+        outputs.push(Output::Deed(NodeDeed { at: now, deed, volume, by, message }));
     }
 
     /// Whether a person has stopped the repairs of this volume.

@@ -23,6 +23,7 @@ use crate::remediation::Control;
 impl EventLoop {
     pub(super) fn execute(&mut self, plan: Plan) {
         events::log_plan_started(&plan);
+        self.chronicle.repair_began(&plan);
         let (stop, control) = Control::new(self.shows.0.clone());
         let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
         let carrier = self.plans.spawn(async move {
@@ -63,6 +64,7 @@ impl EventLoop {
         });
         self.metrics.observe_plan(&plan, &report);
         events::log_plan_finished(&plan, &report);
+        self.chronicle.repair_ended(&plan, &report);
         self.sources.rescan();
         let is_cut_off = report.outcome == Outcome::Interrupted;
         if is_cut_off {

@@ -67,6 +67,7 @@ fn every_overriding_key_takes_effect() {
     let variables = [
         ("MOUNTIE_AGENT_LISTEN", "[::1]:1"),
         ("MOUNTIE_AGENT_SOCKET", "/s/mountie.sock"),
+        ("MOUNTIE_AGENT_DOCKER_PLUGIN", "/plugins/mountie.sock"),
         ("MOUNTIE_AGENT_STATE_DIR", "/state"),
         ("MOUNTIE_AGENT_MOUNT_NAMESPACE", "self"),
         ("MOUNTIE_AGENT_LOG_FORMAT", "json"),
@@ -80,7 +81,8 @@ fn every_overriding_key_takes_effect() {
     ];
     assert_eq!(variables.len(), environment::SETTINGS.len());
     let config = Config::load(&sample.sources(&variables, &[])).unwrap();
-    let file = "[agent]\nlisten = \"[::1]:1\"\nsocket = \"/s/mountie.sock\"\nstate_dir = \"/state\"\n\
+    let file = "[agent]\nlisten = \"[::1]:1\"\nsocket = \"/s/mountie.sock\"\n\
+                docker_plugin = \"/plugins/mountie.sock\"\nstate_dir = \"/state\"\n\
                 mount_namespace = \"self\"\nlog_format = \"json\"\n[kernel]\nfamily = \"sys_exit\"\nbtf = \"/boot/btf\"\n\
                 [defaults]\nmode = \"off\"\ninterval = \"500ms\"\ndeadline = \"400ms\"\nfailures = 7\n\
                 [discovery]\nenabled = false";

@@ -7,12 +7,12 @@ use agent_core::engine::AckAnswer as Answer;
 use agent_core::health::loss::Actor;
 use axum::Extension;
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tokio::time::timeout;
 
+use super::asked::Id;
 use super::listen::Peer;
 use super::volumes::{find, no_such_volume};
 use super::{Command, Shared, failure};
@@ -26,15 +26,11 @@ const WITHIN: std::time::Duration = std::time::Duration::from_secs(8);
 pub(super) async fn acknowledge(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
-    id: Result<Path<String>, PathRejection>,
+    Id(id): Id,
 ) -> Response {
     let by = match actor(peer, peer::own_uid()) {
         Ok(by) => by,
         Err(error) => return failure(StatusCode::FORBIDDEN, error, Vec::new()),
-    };
-    let id = match id {
-        Ok(Path(id)) => id,
-        Err(rejection) => return failure(StatusCode::BAD_REQUEST, rejection.body_text(), Vec::new()),
     };
     let snapshot = shared.snapshot();
     let Some(volume) = find(&snapshot, &id).map(|volume| volume.id.clone()) else {

@@ -1,22 +1,23 @@
 //! Binds the addresses and serves connections, so that no client can hold up others.
 //!
 //! A connection answers one request and ends: the head must come within `Limits::head`, and the whole must be
-//! done within `Limits::whole`, also when the client reads slowly or not at all. At most
-//! `Limits::connections` are open on a listener; the next ones wait in the kernel's backlog. Only `Limits::readers` of
-//! them read anything but metrics and liveness; all others end within `Limits::brief`. So who reads slowly keeps a
-//! scraper out for that long and no longer, however many of them there are. Trade-off: a scraper connects anew each
-//! time, which costs it a handshake on loopback and us nothing.
+//! done within `Limits::whole`, also when the client reads slowly or not at all. Who reads metrics or asks for liveness
+//! has room of its own and `Limits::brief`; who follows events may stay. `guests.rs` says who goes when there are too
+//! many. Trade-off: a scraper connects anew each time, which costs it a handshake on loopback and us nothing.
+//!
+//! Over TCP everything is only read. The unix sockets answer root and the agent's own user alone, whatever has become
+//! of their modes.
 
 use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -26,37 +27,36 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::failure;
+use crate::sys::peer::own_uid;
+use guests::{Rooms, Stay};
 
-/// What clients may use up.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// The head of a request must be there by then.
-    pub(super) head: Duration,
-    /// A connection ends by then.
-    pub(super) whole: Duration,
-    /// One without a reader's place ends by then: a scrape, a question about liveness, one that asks for nothing.
-    pub(super) brief: Duration,
-    /// Connections that are open on one listener.
-    pub(super) connections: usize,
-    /// Those of them that may read anything but [`ALWAYS`].
-    pub(super) readers: usize,
-}
+pub(super) use guests::{Guest, Limits};
+
+mod guests;
 
 const LIMITS: Limits = Limits {
     head: Duration::from_secs(5),
     whole: Duration::from_secs(60),
     brief: Duration::from_secs(10),
-    connections: 128,
+    takes: Duration::from_secs(20),
+    silent: 64,
+    scrapers: 16,
     readers: READERS,
+    followers: 32,
 };
+/// The daemon of containers asks one thing after the other.
+const FEW: Limits = Limits { silent: 8, scrapers: 1, readers: 16, followers: 0, ..LIMITS };
 /// Readers' places of one listener.
-pub(super) const READERS: usize = 96;
+pub(super) const READERS: usize = 64;
+/// A head is a line and some fields. The same bounds what is written ahead of a reader.
+const LARGEST_HEAD: usize = 16 << 10;
+/// Fields of a head.
+const MOST_FIELDS: usize = 64;
 /// What is answered however many others read: what tells that the agent lives, and what it knows.
 const ALWAYS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 /// `?check=true` waits no longer, so that its answer still fits into the connection.
@@ -99,19 +99,19 @@ pub enum ListenError {
         source: io::Error,
     },
     /// An agent is alive at the socket.
-    #[error("another process answers at {}; stop it, or set [agent] socket to another path", path.display())]
+    #[error("another process answers at {}; stop it, or configure another path under [agent]", path.display())]
     SocketInUse {
         /// The path.
         path: PathBuf,
     },
     /// Something that must not be removed is at the path.
-    #[error("{} exists and is not a socket; move it away, or set [agent] socket to another path", path.display())]
+    #[error("{} exists and is not a socket; move it away, or configure another path under [agent]", path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
     /// Anything else about the socket.
-    #[error("failed to {operation} {}; check [agent] socket", path.display())]
+    #[error("failed to {operation} {}; check the path under [agent]", path.display())]
     Socket {
         /// What was tried.
         operation: &'static str,
@@ -206,6 +206,11 @@ pub async fn serve_unix(listener: UnixListener, router: Router) -> Infallible {
     serve(listener, router, LIMITS).await
 }
 
+/// Serves on the socket of the volume plugin, as above, where few ask.
+pub async fn serve_plugin(listener: UnixListener, router: Router) -> Infallible {
+    serve(listener, router, FEW).await
+}
+
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Peer {
@@ -263,67 +268,127 @@ impl Accept for UnixListener {
 }
 
 pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits) -> Infallible {
-    let free = Arc::new(Semaphore::new(limits.connections));
-    let readers = Arc::new(Semaphore::new(limits.readers));
+    let rooms = Arc::new(Rooms::new(limits));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        // The semaphore is never closed, so this is always a permit.
-        let permit = Arc::clone(&free).acquire_owned().await;
         match listener.next().await {
             Ok((stream, peer)) => {
-                let (router, readers) = (router.clone(), Arc::clone(&readers));
-                connections.spawn(async move {
-                    let _permit = permit;
-                    serve_connection((stream, peer), router, readers, limits).await;
-                });
+                let guest = Guest::new(&rooms);
+                rooms.silent.enter(&guest);
+                connections.spawn(host(stream, peer, guest, router.clone(), limits));
             }
             Err(error) => {
                 warn!(%error, "Accepting a connection failed, trying again");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
+        // Who has just come asks before more are let in: a flood shows out none who has asked.
+        yield_now().await;
     }
 }
 
-async fn serve_connection<S>(
-    (stream, peer): (S, Peer),
-    router: Router,
-    readers: Arc<Semaphore>,
-    limits: Limits,
-) where
+/// Serves a guest until it has its answer, its time is up, or another one needs the room.
+async fn host<S>(stream: S, peer: Peer, guest: Arc<Guest>, router: Router, limits: Limits)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let served = serve_connection((stream, peer), Arc::clone(&guest), router, limits);
+    tokio::select! {
+        () = guest.shown_out.notified() => {}
+        () = served => {}
+    }
+    guest.is_gone();
+}
+
+async fn serve_connection<S>((stream, peer): (S, Peer), guest: Arc<Guest>, router: Router, limits: Limits)
+where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let routes = TowerToHyperService::new(router);
-    // Held until the connection ends: the answer is made long before a slow client has read it.
-    let place = Arc::new(OnceLock::new());
-    let taken = Arc::clone(&place);
+    let asking = Arc::clone(&guest);
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let refused = refuse(peer, request.method()).or_else(|| asking.seat(request.uri().path()));
         request.extensions_mut().insert(peer);
-        // One connection has one request, so its place is free to be set.
-        let take_place = || Arc::clone(&readers).try_acquire_owned().map(|permit| taken.set(permit)).is_ok();
-        let may_read = ALWAYS.contains(&request.uri().path()) || take_place();
-        let answer = may_read.then(|| routes.call(request));
+        request.extensions_mut().insert(Arc::clone(&asking));
+        let answer = refused.map_or_else(|| Ok(routes.call(request)), Err);
         async move {
             match answer {
-                Some(answer) => answer.await,
-                None => Ok(too_many_readers()),
+                Ok(answer) => answer.await,
+                Err(refusal) => Ok(refusal),
             }
         }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
+        .max_buf_size(LARGEST_HEAD)
+        .max_headers(MOST_FIELDS)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     // How a client leaves is its own affair.
-    if timeout(limits.brief, &mut connection).await.is_err() && place.get().is_some() {
-        let _ = timeout(limits.whole.saturating_sub(limits.brief), connection).await;
+    if timeout(limits.brief, &mut connection).await.is_ok() {
+        return;
+    }
+    let rest = match guest.stay() {
+        Stay::Brief => return,
+        Stay::Whole => limits.whole.saturating_sub(limits.brief),
+        Stay::UntilOver => {
+            tokio::select! {
+                _ = &mut connection => return,
+                () = guest.until_over() => limits.brief,
+            }
+        }
+    };
+    let _ = timeout(rest, connection).await;
+}
+
+/// Why a request is not even looked at.
+fn refuse(peer: Peer, method: &Method) -> Option<Response> {
+    match peer {
+        Peer::Remote if ![Method::GET, Method::HEAD].contains(method) => {
+            let error = format!(
+                "{method} is not offered over TCP, where everything is read with GET; changes are made through the \
+                 agent's unix socket, by the commands of mountie on the node"
+            );
+            let mut refusal = failure(StatusCode::METHOD_NOT_ALLOWED, error, Vec::new());
+            refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            Some(refusal)
+        }
+        Peer::Local { uid, .. } if !peer.may_change(own_uid()) => {
+            let error = format!(
+                "only root and the agent's own user may use the agent's unix socket, and uid {uid} asked; try again \
+                 as root, or read over TCP"
+            );
+            Some(failure(StatusCode::FORBIDDEN, error, Vec::new()))
+        }
+        Peer::Remote | Peer::Local { .. } => None,
     }
 }
 
-fn too_many_readers() -> Response {
-    let error = "too many others are reading answers of the agent; try again".to_owned();
-    failure(StatusCode::SERVICE_UNAVAILABLE, error, Vec::new())
+impl Guest {
+    /// Gives the guest the room that its question has; the answer, where there is none.
+    fn seat(self: &Arc<Self>, path: &str) -> Option<Response> {
+        let rooms = self.rooms();
+        let may_stay = if ALWAYS.contains(&path) {
+            rooms.scrapers.enter(self);
+            true
+        } else {
+            self.read()
+        };
+        if may_stay {
+            rooms.silent.leave(self);
+            return None;
+        }
+        let error = "too many others are reading answers of the agent; try again".to_owned();
+        Some(try_again(error))
+    }
+}
+
+/// What one too many is told.
+pub(super) fn try_again(error: String) -> Response {
+    let mut busy = failure(StatusCode::SERVICE_UNAVAILABLE, error, Vec::new());
+    busy.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    busy
 }

@@ -11,14 +11,14 @@ use agent_core::order::{Done, Order, Refused};
 use agent_core::pause::Scope;
 use axum::Extension;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::ack::actor;
+use super::asked::{Id, Posted};
 use super::listen::Peer;
 use super::volumes::{find, no_such_volume};
 use super::{Command, Shared, failure};
@@ -36,13 +36,11 @@ const LONGEST: u64 = 366 * 24 * 3600;
 /// A reason is a sentence.
 const LONGEST_REASON: usize = 500;
 
-type Id = Option<Path<String>>;
-
 pub(super) async fn pause(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
-    id: Id,
-    body: Bytes,
+    id: Option<Id>,
+    Posted(body): Posted,
 ) -> Response {
     let by = match who(peer) {
         Ok(by) => by,
@@ -59,7 +57,7 @@ pub(super) async fn pause(
 pub(super) async fn resume(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
-    id: Id,
+    id: Option<Id>,
 ) -> Response {
     match who(peer) {
         Ok(by) => give(&shared, id, by, Order::Resume).await,
@@ -70,7 +68,7 @@ pub(super) async fn resume(
 pub(super) async fn remount(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
-    Path(id): Path<String>,
+    Id(id): Id,
 ) -> Response {
     about_one(&shared, peer, id, Order::Remount).await
 }
@@ -78,14 +76,14 @@ pub(super) async fn remount(
 pub(super) async fn forget(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
-    Path(id): Path<String>,
+    Id(id): Id,
 ) -> Response {
     about_one(&shared, peer, id, Order::Forget).await
 }
 
 /// What a remount would do now. Anybody may ask: the permit is held until the event loop has answered, so that a crowd
 /// never fills the queue in which orders stand.
-pub(super) async fn plan(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
+pub(super) async fn plan(State(shared): State<Arc<Shared>>, Id(id): Id) -> Response {
     let name = id.clone();
     let found = shared.beside(move |_, snapshot| find(snapshot, &name).map(|volume| volume.id.clone()));
     let volume = match found.await {
@@ -141,7 +139,7 @@ async fn about_one(shared: &Shared, peer: Peer, id: String, make: impl Fn(Volume
         Err(error) => return forbidden(error),
     };
     let name = VolumeId::new(id.clone());
-    give(shared, Some(Path(id)), by, |scope| match scope {
+    give(shared, Some(Id(id)), by, |scope| match scope {
         Scope::Volume(volume) => make(volume),
         Scope::Node => make(name.clone()),
     })
@@ -149,12 +147,12 @@ async fn about_one(shared: &Shared, peer: Peer, id: String, make: impl Fn(Volume
 }
 
 /// Gives the order and answers with what came of it.
-async fn give(shared: &Shared, id: Id, by: Actor, make: impl Fn(Scope) -> Order) -> Response {
+async fn give(shared: &Shared, id: Option<Id>, by: Actor, make: impl Fn(Scope) -> Order) -> Response {
     let snapshot = shared.snapshot();
     let scope = match &id {
         None => Scope::Node,
         // A name that is not shown may still be one that something is kept of.
-        Some(Path(id)) => Scope::Volume(
+        Some(Id(id)) => Scope::Volume(
             find(&snapshot, id).map_or_else(|| VolumeId::new(id.as_str()), |found| found.id.clone()),
         ),
     };

@@ -17,20 +17,32 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::listen::{self, Limits, ListenError};
-use super::{Api, Shared, router, routes};
+use super::{Api, Shared, plugin, routers, routes};
 use crate::client::ClientError;
 use crate::client::http::{Answer, get};
+use crate::export::chronicle::Chronicle;
 use crate::export::metrics::{Metrics, strict};
-use crate::export::sample::{quiet_volume, sample_host, sample_snapshot, seconds};
+use crate::export::sample::{quiet_volume, sample_chronicle, sample_host, sample_snapshot, seconds};
 use crate::export::view::SentinelOrder;
 use crate::export::{Command, SentinelAnswer, SentinelRefusal, Snapshot};
 use crate::sensor::{SourceName, SourceState};
 use crate::sys::clock;
 
 mod limits;
+mod plugin_protocol;
+mod streams;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const WIDE: Limits = Limits { head: PATIENCE, whole: PATIENCE, brief: PATIENCE, connections: 8, readers: 8 };
+const WIDE: Limits = Limits {
+    head: PATIENCE,
+    whole: PATIENCE,
+    brief: PATIENCE,
+    takes: PATIENCE,
+    silent: 8,
+    scrapers: 8,
+    readers: 8,
+    followers: 8,
+};
 
 /// A served router, and both ends behind it.
 struct Server {
@@ -38,6 +50,7 @@ struct Server {
     publish: watch::Sender<Arc<Snapshot>>,
     orders: Option<mpsc::Receiver<Command>>,
     shared: Arc<Shared>,
+    chronicle: Arc<Chronicle>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -50,14 +63,24 @@ impl Server {
         let directory = tempfile::tempdir().unwrap();
         let (publish, snapshots) = watch::channel(Arc::new(snapshot));
         let (commands, orders) = mpsc::channel(64);
-        let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
-        let listener = listen::bind_unix(&directory.path().join("s")).await.unwrap();
+        let chronicle = sample_chronicle();
+        let api = Api {
+            snapshots,
+            metrics: Metrics::new().unwrap(),
+            commands,
+            chronicle: Arc::clone(&chronicle),
+            host: sample_host(),
+        };
         let shared = Arc::new(Shared::new(api));
-        let router = routes(Arc::clone(&shared));
-        let serving = tokio::spawn(async move {
-            listen::serve(listener, router, limits).await;
-        });
-        Self { directory, publish, orders: Some(orders), shared, tasks: vec![serving] }
+        let mut tasks = Vec::new();
+        for (name, router) in [("s", routes(Arc::clone(&shared))), ("p", plugin::routes(Arc::clone(&shared)))]
+        {
+            let listener = listen::bind_unix(&directory.path().join(name)).await.unwrap();
+            tasks.push(tokio::spawn(async move {
+                listen::serve(listener, router, limits).await;
+            }));
+        }
+        Self { directory, publish, orders: Some(orders), shared, chronicle, tasks }
     }
 
     fn socket(&self) -> PathBuf {
@@ -68,10 +91,16 @@ impl Server {
         get(&self.socket(), path, PATIENCE).await.unwrap()
     }
 
-    /// Head and body as they come over the wire, up to the end of the connection.
-    async fn raw(&self, path: &str) -> String {
+    /// Asks for a path, and reads nothing.
+    async fn ask(&self, path: &str) -> UnixStream {
         let mut stream = UnixStream::connect(self.socket()).await.unwrap();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Head and body as they come over the wire, up to the end of the connection.
+    async fn raw(&self, path: &str) -> String {
+        let mut stream = self.ask(path).await;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
@@ -205,7 +234,7 @@ async fn doctor_and_events_are_served() {
     assert_eq!(json["programs"][1]["reason"], "load: EPERM");
     assert_eq!(json["host"]["kernel_release"], "6.12.0-test");
     let (_, json) = server.json("/api/v1/events").await;
-    assert_eq!(json["events"][0]["to"], "recovering");
+    assert_eq!(json["events"][2]["to"], "degraded");
     let page = server.raw("/").await;
     assert!(page.contains("\r\ncontent-type: text/html"), "{page}");
     assert!(page.contains("\r\ncontent-security-policy: default-src 'none'"), "{page}");
@@ -312,10 +341,12 @@ impl OverTcp {
     async fn start(snapshot: Snapshot) -> Self {
         let (publish, snapshots) = watch::channel(Arc::new(snapshot));
         let (commands, orders) = mpsc::channel(4);
-        let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+        let chronicle = sample_chronicle();
+        let api =
+            Api { snapshots, metrics: Metrics::new().unwrap(), commands, chronicle, host: sample_host() };
         let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
+        let serving = tokio::spawn(listen::serve_tcp(listener, routers(api).all));
         Self { address, orders, serving, _publish: publish }
     }
 
@@ -338,9 +369,23 @@ impl Drop for OverTcp {
 #[tokio::test]
 async fn tcp_is_read_only_and_answers_one_request_a_connection() {
     let tcp = OverTcp::start(sample_snapshot()).await;
-    let answer = tcp.ask("POST /api/v1/volumes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
-    assert!(answer.contains("everything is read with GET"), "{answer}");
+    for (method, path) in [
+        ("POST", "/api/v1/volumes"),
+        ("POST", "/api/v1/pause"),
+        ("PUT", "/"),
+        ("DELETE", "/nothing"),
+        ("OPTIONS", "/metrics"),
+        ("TRACE", "/"),
+        ("BREW", "/"),
+    ] {
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
+        let answer = tcp.ask(&request).await;
+        assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+        assert!(answer.contains("\r\nallow: GET, HEAD\r\n"), "{answer}");
+        assert!(answer.contains("everything is read with GET"), "{answer}");
+    }
+    let answer = tcp.ask("HEAD /api/v1/volumes HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n"), "{answer}");
     let taken = listen::bind_tcp(&tcp.address.to_string()).await.unwrap_err();
     assert!(matches!(taken, ListenError::AddressInUse { .. }));
     assert!(taken.to_string().contains("set [agent] listen"), "{taken}");
@@ -424,7 +469,7 @@ async fn nothing_is_changed_over_tcp_or_by_reading() {
     let server = Server::start(fresh_snapshot()).await;
     let mut tcp = OverTcp::start(fresh_snapshot()).await;
     let text = tcp.ask("POST /api/v1/ack/scratch HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
-    assert!(text.contains("403 Forbidden") && text.contains("unix socket"), "{text}");
+    assert!(text.contains("405 Method") && text.contains("unix socket"), "{text}");
     assert!(tcp.orders.try_recv().is_err());
     for path in ["/api/v1/ack/scratch", "/api/v1/sentinel"] {
         let (status, json) = server.json(path).await;
@@ -487,9 +532,6 @@ async fn over_tcp_nothing_is_written() {
         body.len()
     );
     let answer = tcp.ask(&format!("{head}{body}")).await;
-    assert!(
-        answer.starts_with("HTTP/1.1 403") && answer.contains("only root and the agent's own user"),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("unix socket"), "{answer}");
     assert!(tcp.orders.try_recv().is_err());
 }

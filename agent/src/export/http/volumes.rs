@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use agent_core::id::VolumeId;
 use agent_core::status::VolumeStatus;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
 
+use super::asked::Id;
 use super::check::{self, Turn, Unchecked};
 use super::listen::Peer;
 use super::{Shared, Snapshot, failure};
@@ -64,15 +65,13 @@ pub(super) async fn list(
 pub(super) async fn one(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
-    id: Result<Path<String>, PathRejection>,
+    Id(id): Id,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
-    let (id, asked) = match (id, asked) {
-        (Ok(Path(id)), Ok(Query(asked))) => (id, asked),
-        (Err(rejection), _) => return bad_request(&rejection.body_text()),
-        (_, Err(rejection)) => return bad_request(&rejection.body_text()),
+    let Query(Asked { check }) = match asked {
+        Ok(asked) => asked,
+        Err(rejection) => return bad_request(&rejection.body_text()),
     };
-    let check = asked.check;
     let made = shared.beside(move |_, snapshot| match find(snapshot, &id) {
         Some(volume) => match check::turn(peer, volume) {
             Turn::In(pause) if check => Found::ToCheck(volume.id.clone(), pause),

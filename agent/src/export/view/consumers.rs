@@ -2,10 +2,11 @@
 
 use agent_core::consumer::{FileHolder, StaleMount};
 use agent_core::status::VolumeStatus;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A mount that still shows what the volume showed before.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StaleMountView {
     /// Inode number of the mount namespace.
     pub mount_namespace: u32,
@@ -20,7 +21,7 @@ pub struct StaleMountView {
 }
 
 /// A process with open files of what was replaced.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FileHolderView {
     /// The process.
     pub pid: u32,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use agent_core::status::VolumeStatus;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::Snapshot;
@@ -12,8 +13,11 @@ use crate::sensor::{ProgramState, ProgramStatus, ScanStats, SourceName, SourceSt
 use crate::sys::mount_limit::mount_limit;
 
 /// Facts about this host, gathered once at the start by whoever composes the agent.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
+    /// The host's name; empty when it has none.
+    #[serde(default)]
+    pub node: String,
     /// `uname -r`.
     pub kernel_release: String,
     /// `uname -m`.
@@ -26,7 +30,7 @@ pub struct HostFacts {
 }
 
 /// One privilege.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Privilege {
     /// `CAP_SYS_ADMIN`, …
     pub name: String,
@@ -40,7 +44,7 @@ pub struct Privilege {
 }
 
 /// Everything that `doctor` shows.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DoctorReport {
     /// Version of the agent.
     pub version: String,
@@ -58,7 +62,7 @@ pub struct DoctorReport {
 }
 
 /// How many mounts there are, and how many there may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MountsView {
     /// Entries in the table of the watched mount namespace.
     pub count: u64,
@@ -67,7 +71,7 @@ pub struct MountsView {
 }
 
 /// One source.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SourceView {
     /// As in `mountie_source_up`.
     pub name: String,
@@ -79,7 +83,7 @@ pub struct SourceView {
 }
 
 /// How a source does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceWord {
     /// Works in full.
@@ -91,7 +95,7 @@ pub enum SourceWord {
 }
 
 /// One kernel program.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ProgramView {
     /// Its name.
     pub program: String,
@@ -112,7 +116,7 @@ pub struct ProgramView {
 }
 
 /// What became of a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgramWord {
     /// Attached and counting.

@@ -1,30 +1,74 @@
-//! What has happened: changes of condition, acknowledgements, incidents.
+//! What has happened: changes of condition, what people did, incidents, repairs.
 
 use agent_core::engine::Transition;
 use agent_core::health::loss::Actor;
-use agent_core::incident::Incident;
-use agent_core::order::Deed;
+use agent_core::incident::{Incident, Moment};
+use agent_core::observation::PlanReport;
+use agent_core::order::{Deed, NodeDeed};
+use agent_core::remediation::Plan;
 use agent_core::secret::hide;
+use agent_core::time::Monotonic;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::incidents::sentence;
 use super::label;
-use crate::export::Snapshot;
+use crate::export::age;
+use crate::export::event_id::EventId;
 use crate::export::timestamp::{Timestamp, WallClock};
+use crate::export::words;
 
 /// Answer of `/api/v1/events`: what is remembered, newest first.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct EventList {
     /// The moment that is shown.
     pub at: Timestamp,
+    /// The last event of all. Who goes on after this one misses nothing.
+    pub last: EventId,
+    /// With `after=`: how many events after that one are no longer remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<u64>,
+    /// With `after=` an event of another run of the agent: what happened between is not known here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarted: bool,
     /// The events.
     pub events: Vec<EventView>,
 }
 
+/// What a stream says when it cannot say everything.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LostView {
+    /// `lost`
+    pub kind: String,
+    /// When.
+    pub at: Timestamp,
+    /// Who goes on after this one misses nothing more.
+    pub id: EventId,
+    /// How many events are no longer remembered; absent when they were those of another run of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<u64>,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// What a stream of lines says when nothing happens.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PulseView {
+    /// `pulse`
+    pub kind: String,
+    /// When.
+    pub at: Timestamp,
+    /// The last event so far.
+    pub id: EventId,
+}
+
 /// One event.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct EventView {
-    /// `transition`, `acknowledgement`, `pause`, `resume`, `remount`, `forget`, `incident_began` or `incident_ended`.
+    /// Its name; later events have greater numbers.
+    pub id: EventId,
+    /// `transition`, `acknowledgement`, `pause`, `resume`, `remount`, `forget`, `incident_began`, `incident_ended`,
+    /// `repair_began`, `repair_ended` or `repair_due` (in mode `dry-run`).
     pub kind: String,
     /// When.
     pub at: Timestamp,
@@ -53,10 +97,16 @@ pub struct EventView {
     /// The volumes of an incident.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<String>,
+    /// The plan of a repair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<u64>,
+    /// How a repair ended, as in `mountie_remediation_total`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
 }
 
 /// A person, as the socket's peer credentials say.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ActorView {
     /// User id.
     pub uid: u32,
@@ -67,7 +117,7 @@ pub struct ActorView {
 }
 
 /// A change of condition, or what a person said about one.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TransitionView {
     /// When.
     pub at: Timestamp,
@@ -118,13 +168,36 @@ impl TransitionView {
 }
 
 impl EventView {
-    fn of_transition(transition: &Transition, clock: WallClock) -> Self {
-        let view = TransitionView::new(transition, clock);
-        let kind = transition.deed.map_or("transition", Deed::label);
+    /// Whether it is about this volume, alone or among others.
+    #[must_use]
+    pub fn is_about(&self, volume: &str) -> bool {
+        self.volume.as_deref() == Some(volume) || self.volumes.iter().any(|member| member == volume)
+    }
+
+    /// With nothing but its kind and its time. The chronicle gives it its name.
+    fn at(kind: &str, at: Monotonic, clock: WallClock) -> Self {
         Self {
+            id: EventId::default(),
             kind: kind.to_owned(),
-            at: view.at,
-            since_boot: view.since_boot,
+            at: clock.at(at),
+            since_boot: at.since_boot().as_secs_f64(),
+            volume: None,
+            from: None,
+            to: None,
+            reason: None,
+            message: String::new(),
+            by: None,
+            incident: None,
+            volumes: Vec::new(),
+            plan: None,
+            outcome: None,
+        }
+    }
+
+    pub(crate) fn of_transition(transition: &Transition, clock: WallClock) -> Self {
+        let kind = transition.deed.map_or("transition", Deed::label);
+        let view = TransitionView::new(transition, clock);
+        Self {
             volume: Some(view.volume),
             from: Some(view.from),
             to: Some(view.to),
@@ -132,44 +205,62 @@ impl EventView {
             message: view.message,
             by: view.by,
             incident: view.incident,
-            volumes: Vec::new(),
+            ..Self::at(kind, transition.at, clock)
         }
     }
 
-    /// Its begin, and its end if it is over.
-    fn of_incident(incident: &Incident, clock: WallClock) -> impl Iterator<Item = Self> {
-        let moments = [("incident_began", Some(incident.began)), ("incident_ended", incident.ended)];
-        moments.into_iter().filter_map(move |(kind, at)| {
-            let at = at?;
-            Some(Self {
-                kind: kind.to_owned(),
-                at: clock.at(at),
-                since_boot: at.since_boot().as_secs_f64(),
-                volume: None,
-                from: None,
-                to: None,
-                reason: None,
-                message: sentence(incident),
-                by: None,
-                incident: Some(incident.id.0),
-                volumes: incident.members.iter().map(|member| member.volume.to_string()).collect(),
-            })
-        })
+    pub(crate) fn of_incident(moment: Moment, incident: &Incident, clock: WallClock) -> Self {
+        let (kind, at) = match moment {
+            Moment::Began => ("incident_began", incident.began),
+            Moment::Ended => ("incident_ended", incident.ended.unwrap_or(clock.at)),
+        };
+        Self {
+            message: sentence(incident),
+            incident: Some(incident.id.0),
+            volumes: incident.members.iter().map(|member| member.volume.to_string()).collect(),
+            ..Self::at(kind, at, clock)
+        }
     }
-}
 
-impl EventList {
-    /// The histories of all volumes and the incidents in one line, newest first.
-    #[must_use]
-    pub fn new(snapshot: &Snapshot) -> Self {
-        let clock = snapshot.clock();
-        let histories = snapshot.volumes.iter().flat_map(|volume| &volume.history);
-        let transitions = histories.map(|transition| EventView::of_transition(transition, clock));
-        let incidents =
-            snapshot.incidents.iter().flat_map(|incident| EventView::of_incident(incident, clock));
-        let deeds = snapshot.deeds.iter().map(|deed| EventView::of_deed(deed, clock));
-        let mut events: Vec<_> = transitions.chain(incidents).chain(deeds).collect();
-        events.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.volume.cmp(&b.volume)));
-        Self { at: snapshot.timestamp(), events }
+    /// Something that is about no volume's history.
+    pub(crate) fn of_deed(deed: &NodeDeed, clock: WallClock) -> Self {
+        Self {
+            volume: deed.volume.as_ref().map(ToString::to_string),
+            message: hide(&deed.message),
+            by: deed.by.as_ref().map(ActorView::new),
+            ..Self::at(deed.deed.label(), deed.at, clock)
+        }
+    }
+
+    /// A plan that begins, or is only told of, now.
+    pub(crate) fn of_plan(kind: &str, plan: &Plan, clock: WallClock) -> Self {
+        let steps: Vec<String> =
+            plan.actions.iter().map(|action| words::action_sentence(action, plan)).collect();
+        Self {
+            volume: Some(plan.volume.to_string()),
+            reason: label(plan.reason),
+            message: format!("plan {}, by {}: {}", plan.id.0, words::plan_method(plan), steps.join("; ")),
+            plan: Some(plan.id.0),
+            ..Self::at(kind, clock.at, clock)
+        }
+    }
+
+    /// A plan that has ended now.
+    pub(crate) fn of_report(plan: &Plan, report: &PlanReport, clock: WallClock) -> Self {
+        let took = age::span(report.took);
+        let step = words::failed_step(report).map(|step| format!("; {step}")).unwrap_or_default();
+        Self {
+            volume: Some(plan.volume.to_string()),
+            reason: label(plan.reason),
+            message: format!(
+                "plan {}, by {}: {}, after {took}{step}",
+                plan.id.0,
+                words::plan_method(plan),
+                words::outcome_sentence(&report.outcome)
+            ),
+            plan: Some(plan.id.0),
+            outcome: Some(report.outcome.label().to_owned()),
+            ..Self::at("repair_ended", clock.at, clock)
+        }
     }
 }

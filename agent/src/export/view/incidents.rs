@@ -4,6 +4,7 @@ use agent_core::health::loss::Loss;
 use agent_core::incident::Incident;
 use agent_core::secret::hide;
 use agent_core::status::VolumeStatus;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::events::ActorView;
@@ -12,7 +13,7 @@ use crate::export::Snapshot;
 use crate::export::timestamp::{Timestamp, WallClock};
 
 /// Answer of `/api/v1/incidents`: those that last, and the last that were over, newest first.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct IncidentList {
     /// The moment that is shown.
     pub at: Timestamp,
@@ -21,7 +22,7 @@ pub struct IncidentList {
 }
 
 /// Volumes that fail together.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct IncidentView {
     /// Its number since the agent started.
     pub id: u64,
@@ -44,7 +45,7 @@ pub struct IncidentView {
 }
 
 /// A volume that is or was part of it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MemberView {
     /// Which.
     pub volume: String,
@@ -57,7 +58,7 @@ pub struct MemberView {
 }
 
 /// The incident that a volume is part of.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct IncidentRef {
     /// Its number.
     pub id: u64,
@@ -74,7 +75,7 @@ pub struct IncidentRef {
 }
 
 /// Dirty data that was lost, or damage that a file system found in itself.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LossView {
     /// When.
     pub at: Timestamp,
@@ -87,7 +88,7 @@ pub struct LossView {
 }
 
 /// Answer of `POST /api/v1/ack/{id}`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AckAnswer {
     /// The moment that is shown.
     pub at: Timestamp,

@@ -1,19 +1,19 @@
 //! What people order by hand: pauses, plans before they are carried out, and what came of an order.
 
-use agent_core::order::{NodeDeed, Preview, Refused};
+use agent_core::order::{Preview, Refused};
 use agent_core::pause::Pause;
 use agent_core::remediation::Plan;
 use agent_core::status::VolumeStatus;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ActorView;
-use super::events::EventView;
 use crate::export::timestamp::{Timestamp, WallClock};
 use crate::export::words::{self, orders};
 use agent_core::secret::hide;
 
 /// A pause that holds repairs back.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PauseView {
     /// Whether it is that of the whole node.
     pub all: bool,
@@ -44,7 +44,7 @@ impl PauseView {
 }
 
 /// What `POST /api/v1/pause` takes.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseOrder {
     /// It ends by itself after so many seconds.
@@ -56,7 +56,7 @@ pub struct PauseOrder {
 }
 
 /// What an order answers.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct OrderAnswer {
     /// The moment.
     pub at: Timestamp,
@@ -75,7 +75,7 @@ pub struct OrderAnswer {
 }
 
 /// A plan, step by step. Nothing has been done.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PlanPreview {
     /// For which volume.
     pub volume: String,
@@ -101,7 +101,7 @@ pub struct PlanPreview {
 }
 
 /// One step.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StepView {
     /// What is done.
     pub what: String,
@@ -139,24 +139,5 @@ impl PlanPreview {
         let hindered = preview.hindered.as_ref().filter(|refused| **refused != Refused::Looking);
         let hindered = hindered.map(|refused| orders::refused(refused, clock));
         Self { hindered, ..Self::new(&preview.plan) }
-    }
-}
-
-impl EventView {
-    /// Something that is about no volume's history.
-    pub(super) fn of_deed(deed: &NodeDeed, clock: WallClock) -> Self {
-        Self {
-            kind: deed.deed.label().to_owned(),
-            at: clock.at(deed.at),
-            since_boot: deed.at.since_boot().as_secs_f64(),
-            volume: deed.volume.as_ref().map(ToString::to_string),
-            from: None,
-            to: None,
-            reason: None,
-            message: hide(&deed.message),
-            by: deed.by.as_ref().map(ActorView::new),
-            incident: None,
-            volumes: Vec::new(),
-        }
     }
 }

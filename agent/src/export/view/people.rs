@@ -4,6 +4,7 @@ use agent_core::errno::Errno;
 use agent_core::observation::{BlockedTask, Op, Task};
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::export::Snapshot;
@@ -11,7 +12,7 @@ use crate::export::timestamp::Timestamp;
 use crate::export::words;
 
 /// A process that met an error.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CulpritView {
     /// When.
     pub at: Timestamp,
@@ -34,7 +35,7 @@ pub struct CulpritView {
 }
 
 /// A task that waits.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct BlockedView {
     /// Name of the thread, escaped.
     pub comm: String,

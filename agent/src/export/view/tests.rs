@@ -2,7 +2,7 @@
 
 use super::super::sample::{sample_host, sample_snapshot};
 use super::doctor::{DoctorReport, SourceWord};
-use super::{EventList, VolumeAnswer, VolumeList};
+use super::{VolumeAnswer, VolumeList};
 use crate::sensor::SourceName;
 
 #[test]
@@ -51,15 +51,6 @@ fn views_read_back_as_written() {
     let json = serde_json::to_value(&answer).unwrap();
     assert_eq!(json["id"], "models");
     assert_eq!(serde_json::from_value::<VolumeAnswer>(json).unwrap(), answer);
-}
-
-#[test]
-fn events_are_merged_newest_first() {
-    let events = EventList::new(&sample_snapshot()).events;
-    let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
-    assert_eq!(kinds, ["transition", "incident_began", "transition"]);
-    assert!(events[0].at > events[1].at);
-    assert_eq!(events[1].volumes, ["models", "scratch"]);
 }
 
 #[test]

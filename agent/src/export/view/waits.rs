@@ -3,6 +3,7 @@
 use agent_core::remediation::asking::Question;
 use agent_core::secret::hide;
 use agent_core::status::{Hold, VolumeStatus};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PlanView, VolumeView};
@@ -10,7 +11,7 @@ use crate::export::Snapshot;
 use crate::export::timestamp::{Timestamp, WallClock};
 
 /// A repair that is due and does not begin.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HeldView {
     /// `server`, `hook`, `other_healer` or `change`.
     pub by: String,
@@ -24,7 +25,7 @@ pub struct HeldView {
 }
 
 /// The hook of a volume.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HookView {
     /// Its program or address.
     pub name: String,

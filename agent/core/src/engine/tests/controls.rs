@@ -71,7 +71,7 @@ fn a_pause_ends_in_its_time_and_outlives_the_agent_until_then() {
     let mut world = acting();
     let until = world.now + seconds(300);
     world.order(pause(Scope::Node, Some(until))).unwrap();
-    assert_eq!(world.engine.deeds().len(), 1);
+    assert_eq!(world.deeds().len(), 1);
     world.answer("a", fails(107));
     world.run(seconds(100));
     world.restart();
@@ -82,7 +82,7 @@ fn a_pause_ends_in_its_time_and_outlives_the_agent_until_then() {
     world.run(seconds(101));
     assert_eq!((world.state("a").0, world.running().len()), (Recovering, 1));
     assert_eq!(world.status("a").pause, None);
-    let ended = &world.engine.deeds()[0];
+    let ended = &world.deeds()[0];
     assert_eq!((ended.deed, &ended.by), (Deed::Resume, &None));
     assert_eq!(world.pauses, crate::pause::Pauses::default(), "the store is told as well");
 }
@@ -341,7 +341,7 @@ fn what_is_missed_is_well_again_when_it_is_mounted_and_not_missed_for_ever() {
     let mut world = lost_while_away();
     assert_eq!(world.order(Order::Forget(VolumeId::new("/srv/x"))), Ok(Done::Forgotten { paused: None }));
     assert!(world.engine.volume(&VolumeId::new("/srv/x")).is_none());
-    assert_eq!(world.engine.deeds()[0].volume, Some(VolumeId::new("/srv/x")));
+    assert_eq!(world.deeds()[0].volume, Some(VolumeId::new("/srv/x")));
     assert!(!world.stored.contains_key(&VolumeId::new("/srv/x")));
 }
 

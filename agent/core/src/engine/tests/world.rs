@@ -18,7 +18,7 @@ use crate::observation::{
     BlockedOn, BlockedTask, Census, KernelErrors, Op, PlanReport, ProbeOk, ProbeReport, ProbeResult,
     ProbeStep, Reach, ReachReport, Source, Task, Unfinished,
 };
-use crate::order::{Done, Order, Refused};
+use crate::order::{Done, NodeDeed, Order, Refused};
 use crate::path::BytePath;
 use crate::pause::Pauses;
 use crate::policy::Policy;
@@ -497,6 +497,15 @@ impl World {
             _ => None,
         };
         self.log.iter().filter_map(transition).collect()
+    }
+
+    /// What was done that is about no volume's history, newest first.
+    pub(in crate::engine) fn deeds(&self) -> Vec<NodeDeed> {
+        let deed = |(_, output): &(Monotonic, Output)| match output {
+            Output::Deed(deed) => Some(deed.clone()),
+            _ => None,
+        };
+        self.log.iter().rev().filter_map(deed).collect()
     }
 
     pub(in crate::engine) fn notes(&self) -> usize {

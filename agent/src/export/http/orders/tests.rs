@@ -11,11 +11,11 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::super::{Api, PREVIEWS_AT_ONCE, listen, router};
+use super::super::{Api, PREVIEWS_AT_ONCE, listen, routers};
 use super::*;
 use crate::export::Snapshot;
 use crate::export::metrics::Metrics;
-use crate::export::sample::{mount_plan, sample_host, sample_snapshot};
+use crate::export::sample::{mount_plan, sample_chronicle, sample_host, sample_snapshot};
 
 /// What the event loop was told, and what it says.
 type Came = mpsc::UnboundedReceiver<(Order, Actor)>;
@@ -41,10 +41,16 @@ impl Server {
         let (_, snapshots) = watch::channel(Arc::new(snapshot));
         let (commands, mut orders) = mpsc::channel(8);
         let (told, came) = mpsc::unbounded_channel();
-        let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+        let api = Api {
+            snapshots,
+            metrics: Metrics::new().unwrap(),
+            commands,
+            chronicle: sample_chronicle(),
+            host: sample_host(),
+        };
         let listener = listen::bind_unix(&directory.path().join("s")).await.unwrap();
         let serving = tokio::spawn(async move {
-            listen::serve_unix(listener, router(api)).await;
+            listen::serve_unix(listener, routers(api).all).await;
         });
         let answering = tokio::spawn(async move {
             while let Some(command) = orders.recv().await {
@@ -172,10 +178,16 @@ async fn a_crowd_that_asks_for_plans_over_tcp_leaves_the_way_of_orders_free() {
     let (_publish, snapshots) = watch::channel(Arc::new(snapshot));
     let (commands, mut orders) = mpsc::channel(ROOM);
     let own_way = commands.clone();
-    let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+    let api = Api {
+        snapshots,
+        metrics: Metrics::new().unwrap(),
+        commands,
+        chronicle: sample_chronicle(),
+        host: sample_host(),
+    };
     let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
+    let serving = tokio::spawn(listen::serve_tcp(listener, routers(api).all));
     let crowd: Vec<_> = (0..ROOM * 4)
         .map(|_| {
             tokio::spawn(async move {
@@ -227,14 +239,20 @@ async fn what_is_kept_of_a_volume_that_is_not_shown_can_be_forgotten() {
 async fn nothing_is_ordered_over_tcp() {
     let (_publish, snapshots) = watch::channel(Arc::new(sample_snapshot()));
     let (commands, mut orders) = mpsc::channel(4);
-    let api = Api { snapshots, metrics: Metrics::new().unwrap(), commands, host: sample_host() };
+    let api = Api {
+        snapshots,
+        metrics: Metrics::new().unwrap(),
+        commands,
+        chronicle: sample_chronicle(),
+        host: sample_host(),
+    };
     let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(listen::serve_tcp(listener, router(api)));
+    let serving = tokio::spawn(listen::serve_tcp(listener, routers(api).all));
     for path in ["pause", "pause/scratch", "resume", "resume/scratch", "remount/scratch", "forget/scratch"] {
         let stream = TcpStream::connect(address).await.unwrap();
         let (status, answer) = exchange(stream, "POST", &format!("/api/v1/{path}"), "").await;
-        assert_eq!(status, 403, "{path}: {answer}");
+        assert_eq!(status, 405, "{path}: {answer}");
         assert!(answer["error"].as_str().unwrap().contains("unix socket"), "{answer}");
     }
     assert!(orders.try_recv().is_err());

@@ -21,51 +21,66 @@ use crate::sys::clock;
 
 #[tokio::test]
 async fn clients_that_send_nothing_do_not_keep_others_out() {
-    let limits = Limits { head: Duration::from_millis(500), connections: 2, readers: 2, ..WIDE };
+    let limits = Limits { silent: 2, readers: 2, ..WIDE };
     let server = Server::start_with(sample_snapshot(), limits).await;
     let mut silent = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..40 {
         silent.push(UnixStream::connect(server.socket()).await.unwrap());
     }
-    // Answered once those in front have been thrown out.
-    assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
+    for path in ["/api/v1/doctor", "/metrics"] {
+        assert_eq!(server.get(path).await.status, StatusCode::OK, "{path}");
+    }
+    // Those in front were shown out: they may not wait for their time to be up.
+    let mut nothing = String::new();
+    assert_eq!(silent[0].read_to_string(&mut nothing).await.unwrap(), 0);
+}
+
+/// A server of many volumes, whose answers are larger than what a socket takes in without a reader.
+async fn server_of_many(limits: Limits) -> Server {
+    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
+    Server::start_with(Snapshot { volumes: many, ..fresh_snapshot() }, limits).await
+}
+
+/// How much of an answer came, and how much was promised.
+async fn received(mut stream: UnixStream) -> (usize, usize) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    // On a slow machine even the head may not have come.
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return (0, usize::MAX) };
+    let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    (body.len(), promised.parse().unwrap())
 }
 
 #[tokio::test]
-async fn clients_that_do_not_read_do_not_keep_others_out() {
-    let limits = Limits { brief: Duration::from_secs(1), connections: 1, readers: 1, ..WIDE };
-    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
-    let server = Server::start_with(Snapshot { volumes: many, ..sample_snapshot() }, limits).await;
-    let mut lazy = UnixStream::connect(server.socket()).await.unwrap();
-    // The answer is larger than what the socket takes in without a reader.
-    lazy.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    assert_eq!(server.get("/api/v1/doctor").await.status, StatusCode::OK);
-    let mut cut_off = String::new();
-    lazy.read_to_string(&mut cut_off).await.unwrap();
-    let (head, body) = cut_off.split_once("\r\n\r\n").unwrap();
-    let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-    assert!(body.len() < promised.parse().unwrap(), "the lazy client got everything");
+async fn scrapers_that_do_not_read_do_not_keep_others_out() {
+    let server = server_of_many(Limits { scrapers: 2, ..WIDE }).await;
+    let mut lazy = Vec::new();
+    for _ in 0..10 {
+        let stream = server.ask("/metrics").await;
+        stream.readable().await.unwrap();
+        lazy.push(stream);
+    }
+    assert_eq!(server.get("/metrics").await.status, StatusCode::OK);
+    let (got, promised) = received(lazy.remove(0)).await;
+    assert!(got < promised, "the first was waited for");
 }
 
 #[tokio::test]
 async fn readers_that_do_not_read_keep_no_scraper_out() {
-    let limits = Limits { connections: 3, readers: 2, ..WIDE };
-    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
-    let server = Server::start_with(Snapshot { volumes: many, ..fresh_snapshot() }, limits).await;
+    let server = server_of_many(Limits { scrapers: 1, readers: 2, ..WIDE }).await;
     let mut lazy = Vec::new();
     for _ in 0..2 {
-        let mut stream = UnixStream::connect(server.socket()).await.unwrap();
-        stream.write_all(b"GET /api/v1/volumes HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-        // Its answer has begun, and is larger than what the socket takes in without a reader.
+        let stream = server.ask("/api/v1/volumes").await;
+        // Its answer has begun.
         stream.readable().await.unwrap();
         lazy.push(stream);
     }
     for path in ["/metrics", "/healthz", "/readyz"] {
         assert_eq!(server.get(path).await.status, StatusCode::OK, "{path}");
     }
-    let (status, json) = server.json("/api/v1/doctor").await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(json["error"].as_str().is_some_and(|error| error.contains("try again")), "{json}");
+    let refused = server.raw("/api/v1/doctor").await;
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("\r\nretry-after: "), "{refused}");
+    assert!(refused.contains("try again"), "{refused}");
     lazy.pop();
     // The place of a reader who leaves is free once the agent has noticed.
     while server.get("/api/v1/doctor").await.status != StatusCode::OK {
@@ -74,29 +89,44 @@ async fn readers_that_do_not_read_keep_no_scraper_out() {
 }
 
 #[tokio::test]
-async fn slow_readers_have_their_time_and_slow_scrapers_little() {
-    let limits = Limits { brief: Duration::from_millis(500), whole: PATIENCE, ..WIDE };
-    let many = (0..500).map(|number| quiet_volume(&format!("v{number}"))).collect();
-    let server = Server::start_with(Snapshot { volumes: many, ..fresh_snapshot() }, limits).await;
-    let ask = async |path: &str| {
+async fn oversized_and_broken_requests_are_refused_and_cost_nothing() {
+    let server = Server::start(sample_snapshot()).await;
+    let long = "x".repeat(60_000);
+    let many: String = (0..200).map(|number| format!("h{number}: v\r\n")).collect();
+    for request in [
+        format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nhost: x\r\ncookie: {long}\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nhost: x\r\n{many}\r\n"),
+        format!("POST /api/v1/pause HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n{long}"),
+        "GET / HTTP/9.9\r\n\r\n".to_owned(),
+        "\0\x01\x16\x03\x01 nonsense\r\n\r\n".to_owned(),
+        "POST /api/v1/sentinel HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n".to_owned(),
+        format!("GET /?q={} HTTP/1.1\r\nhost: x\r\n\r\n", "%ff&q=%00".repeat(9)),
+    ] {
         let mut stream = UnixStream::connect(server.socket()).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
-        stream
-    };
-    let (mut reader, mut scraper) = (ask("/api/v1/volumes").await, ask("/metrics").await);
+        // It may be refused before all of it was sent.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer);
+        let status = answer.split_whitespace().nth(1).unwrap_or("4, silently");
+        assert!(status.starts_with('4'), "{} gives {answer}", request.chars().take(60).collect::<String>());
+    }
+    assert_eq!(server.get("/metrics").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn slow_readers_have_their_time_and_slow_scrapers_little() {
+    let limits = Limits { brief: Duration::from_secs(3), whole: PATIENCE, ..WIDE };
+    let server = server_of_many(limits).await;
+    let (reader, scraper) = (server.ask("/api/v1/volumes").await, server.ask("/metrics").await);
     reader.readable().await.unwrap();
     // Longer than the one may take, and a small part of what the other may.
-    tokio::time::sleep(limits.brief * 4).await;
-    let is_whole = async |stream: &mut UnixStream| {
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        // Cut off before it began.
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-        let promised = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-        body.len() == promised.parse::<usize>().unwrap()
-    };
-    assert!(!is_whole(&mut scraper).await, "a scraper that does not read was waited for");
-    assert!(is_whole(&mut reader).await, "a reader was cut off");
+    tokio::time::sleep(limits.brief * 2).await;
+    let (got, promised) = received(scraper).await;
+    assert!(got < promised, "a scraper that does not read was waited for");
+    let (got, promised) = received(reader).await;
+    assert_eq!(got, promised, "a reader was cut off");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// `45s`, `3m12s`, `5h07m`, `12d3h`; below one second in milliseconds.
-pub(super) fn span(duration: Duration) -> String {
+pub(crate) fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0 if duration.is_zero() => "0s".to_owned(),
@@ -16,7 +16,7 @@ pub(super) fn span(duration: Duration) -> String {
 }
 
 /// The same for seconds as the API carries them. Nonsense becomes zero.
-pub(super) fn span_of_seconds(seconds: f64) -> String {
+pub(crate) fn span_of_seconds(seconds: f64) -> String {
     span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
