@@ -130,11 +130,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let pool = Pool::new(probe_settings(&namespace), probes_tx);
     let pinned = open_pins(&opened.store).await;
     let plantings = Plantings::new(probe_settings(&namespace), pinned.pins);
-    let executor = Executor::new(remediation::Settings {
-        exe: PathBuf::from(OWN_BINARY),
-        namespace: namespace.enter.clone(),
-        stage_root: config.policy.stage_root.clone(),
-    });
+    let executor = Executor::new(executor_settings(&config, &namespace));
     let asks = asks::Asks::new(asking_settings(&config, &namespace));
     let parts = Parts {
         policy: config.policy,
@@ -159,6 +155,14 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     // Not before: the first scrape shows every volume that is expected.
     listeners.serve(&routers);
     event_loop.run().await
+}
+
+fn executor_settings(config: &Config, namespace: &Namespace) -> remediation::Settings {
+    remediation::Settings {
+        exe: PathBuf::from(OWN_BINARY),
+        namespace: namespace.enter.clone(),
+        stage_root: config.policy.stage_root.clone(),
+    }
 }
 
 fn metrics() -> Result<Metrics, ExitCode> {

@@ -153,15 +153,15 @@ impl EventLoop {
         } = parts;
         let are_dropped = plantings.configure(&policy);
         let stage_root = policy.stage_root.clone();
-        let mut engine = Engine::new(policy, opened.next_plan);
+        let Opened { store, next_plan, unfinished, pauses, memories, .. } = opened;
         // Before the first table: what was cut off is settled before anything else is decided.
-        let mut outputs = engine.handle(clock::now(), Input::Unfinished(opened.unfinished));
-        let known = [Input::Pauses(opened.pauses), Input::Remembered(opened.memories)];
+        let known = [Input::Unfinished(unfinished), Input::Pauses(pauses), Input::Remembered(memories)];
         let known = known.into_iter().chain(namespace.map(Input::Namespace));
-        outputs.extend(known.flat_map(|input| engine.handle(clock::now(), input)));
+        let mut engine = Engine::new(policy, next_plan);
+        let outputs = known.flat_map(|input| engine.handle(clock::now(), input)).collect();
         let mut this = Self {
             engine,
-            store: Arc::new(opened.store),
+            store: Arc::new(store),
             executor: Arc::new(executor),
             metrics,
             chronicle,
@@ -188,13 +188,18 @@ impl EventLoop {
             ready: Ready::default(),
             changes: Changes::none(),
         };
-        this.carry_out(outputs);
-        if are_dropped {
-            this.keep_pins(None);
-        }
-        this.feed(Input::Pins(this.plantings.sentinels()));
-        this.publish();
+        this.begin(outputs, are_dropped);
         this
+    }
+
+    /// Does what was decided before anything was seen. `are_dropped`: pins of the state are no longer valid.
+    fn begin(&mut self, outputs: Vec<Output>, are_dropped: bool) {
+        self.carry_out(outputs);
+        if are_dropped {
+            self.keep_pins(None);
+        }
+        self.feed(Input::Pins(self.plantings.sentinels()));
+        self.publish();
     }
 
     /// Runs until a signal comes.

@@ -70,6 +70,17 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     make_bind_readonly(&readonly)?;
     let paused = agent.command(&["pause", "paused", "--reason", "for show"])?;
     ensure!(paused.status.success(), "it cannot be paused: {}", String::from_utf8_lossy(&paused.stderr));
+    is_told(&agent)?;
+
+    say("surface ready")?;
+    std::io::stdin().read_to_end(&mut Vec::new()).context("cannot read the input")?;
+    agent.must_run()?;
+    drop((reads, waits));
+    Ok(())
+}
+
+/// Waits until everything that was broken shows.
+fn is_told(agent: &Agent) -> Result<()> {
     for (name, reason) in
         [("errors", "io_error"), ("hung", "hung"), ("readonly", "readonly"), ("missing", "missing")]
     {
@@ -81,13 +92,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     agent.wait_scrape("two volumes of one daemon are an incident", |scrape| {
         Ok(scrape.value("mountie_incidents", &[("kind", "daemon")])? > 0.0)
     })?;
-    agent.wait_state("repaired", "healthy")?;
-
-    say("surface ready")?;
-    std::io::stdin().read_to_end(&mut Vec::new()).context("cannot read the input")?;
-    agent.must_run()?;
-    drop((reads, waits));
-    Ok(())
+    agent.wait_state("repaired", "healthy").map(drop)
 }
 
 fn say(text: &str) -> Result<()> {

@@ -311,11 +311,11 @@ where
         let refused = refuse(peer, request.method()).or_else(|| asking.seat(request.uri().path()));
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(Arc::clone(&asking));
-        let answer = refused.map_or_else(|| Ok(routes.call(request)), Err);
+        let answer = refused.map_or_else(|| Ok(routes.call(request)), |refusal| Err(Box::new(refusal)));
         async move {
             match answer {
                 Ok(answer) => answer.await,
-                Err(refusal) => Ok(refusal),
+                Err(refusal) => Ok(*refusal),
             }
         }
     });
