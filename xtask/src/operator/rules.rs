@@ -173,7 +173,7 @@ mod tests {
         let metrics = sample();
         let (vocabulary, _) = Vocabulary::new(&metrics, &[]);
         let good = alert("docs/runbooks/Bad.md", "{{ $labels.volume }} on {{ $labels.instance }} is bad.");
-        assert_eq!(check(&[good.clone()], &vocabulary), Vec::<String>::new());
+        assert_eq!(check(std::slice::from_ref(&good), &vocabulary), Vec::<String>::new());
         let other = alert("docs/runbooks/Good.md", "{{ $labels.kind }}");
         let nothing = Rule { labels: BTreeMap::new(), annotations: BTreeMap::new(), ..good };
         assert_eq!(check(&[other], &vocabulary).len(), 2);
