@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::command::{need_root, root, step};
 use crate::{agent, setup};
 
+mod browser;
 mod dashboards;
 mod http;
 mod metrics;
@@ -29,6 +30,10 @@ enum Need {
     Promtool,
     /// The Python reader of OpenMetrics, which is strict.
     OpenMetricsReader,
+    /// Node.js, with what looks at pages.
+    Node,
+    /// A browser.
+    Chromium,
     /// An agent beside broken volumes, and a Prometheus that scrapes it.
     World,
 }
@@ -39,12 +44,15 @@ impl Need {
             Self::Agent => "agent",
             Self::Promtool => "promtool",
             Self::OpenMetricsReader => "python3-prometheus-client",
+            Self::Node => "Node.js",
+            Self::Chromium => "Chromium",
             Self::World => "broken volumes, Prometheus",
         }
     }
 }
 
 /// One check.
+#[derive(Clone, Copy)]
 struct Check {
     name: &'static str,
     needs: &'static [Need],
@@ -53,7 +61,7 @@ struct Check {
 }
 
 /// Every check, in order.
-const CHECKS: &[Check] = &[
+const CHECKS: [Check; 14] = [
     rules::SYNTAX,
     rules::TESTED,
     runbooks::COMMANDS,
@@ -62,6 +70,13 @@ const CHECKS: &[Check] = &[
     metrics::COMPLETE,
     rules::ALERTS,
     dashboards::QUERIES,
+    browser::TYPES,
+    // One more volume breaks in the last of them.
+    browser::PAGE[0],
+    browser::PAGE[1],
+    browser::PAGE[2],
+    browser::PAGE[3],
+    browser::PAGE[4],
 ];
 
 /// What checks are run with.
@@ -69,6 +84,8 @@ struct Scene {
     /// The agent's binary.
     binary: Option<PathBuf>,
     tools: Tools,
+    /// Where programs of Node.js lie.
+    programs: Option<PathBuf>,
     world: Option<World>,
 }
 
@@ -76,6 +93,11 @@ impl Scene {
     /// The agent's binary, for checks that need it.
     fn binary(&self) -> Result<&Path> {
         self.binary.as_deref().context("the check does not say that it needs the agent")
+    }
+
+    /// The folder of programs of Node.js, for checks that need it.
+    fn programs(&self) -> Result<&Path> {
+        self.programs.as_deref().context("the check does not say that it needs Node.js")
     }
 
     /// The agent and its Prometheus, for checks that need them.
@@ -112,11 +134,20 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
         None
     };
     let tools = Tools::find(&root().join("target/surface"))?;
+    if is_needed(Need::Chromium) {
+        browser::install(browser::CHROMIUM)?;
+    }
+    let programs = if is_needed(Need::Node) {
+        browser::install(browser::NODE)?;
+        Some(browser::prepare(&tools.folder)?)
+    } else {
+        None
+    };
     let world = match &binary {
         Some(binary) if is_world_needed => Some(World::start(binary, &tools)?),
         _ => None,
     };
-    let scene = Scene { binary, tools, world };
+    let scene = Scene { binary, tools, programs, world };
     let rows: Vec<Row> = chosen.into_iter().map(|check| row(check, &scene)).collect();
     print!("{}", table(&rows));
     let failed = rows.iter().filter(|row| row.result.is_err()).count();

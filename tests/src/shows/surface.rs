@@ -1,7 +1,7 @@
 //! A node on which much is broken, for those who look at an agent from outside: metrics, rules, dashboards, pages.
 //!
-//! It prints where the agent listens while all is well, breaks things when it is told to, says when everything is as it
-//! should be, and goes on until its input ends.
+//! It prints where the agent listens while all is well, breaks things at the first line of its input, says when everything
+//! is as it should be, breaks one more volume at the second line, and goes on until its input ends.
 
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
 
     say(&format!("surface listens {}", setup.listen))?;
     // Who counts must have seen it well before.
-    std::io::stdin().lock().read_line(&mut String::new()).context("cannot read the input")?;
+    next_line()?;
     let reads = Reader::start(bench, "reads", Work::OpenAndRead, &errors.data(0), PACE)?;
     let waits = Reader::start(bench, "waits", Work::Stat, &hung.data(0), PACE)?;
     repaired.kill()?;
@@ -73,6 +73,11 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     is_told(&agent)?;
 
     say("surface ready")?;
+    if next_line()? {
+        models.set(&Mode::fail_all(Errno::EIO))?;
+        agent.wait_degraded("models", "io_error")?;
+        say("surface broken")?;
+    }
     std::io::stdin().read_to_end(&mut Vec::new()).context("cannot read the input")?;
     agent.must_run()?;
     drop((reads, waits));
@@ -93,6 +98,12 @@ fn is_told(agent: &Agent) -> Result<()> {
         Ok(scrape.value("mountie_incidents", &[("kind", "daemon")])? > 0.0)
     })?;
     agent.wait_state("repaired", "healthy").map(drop)
+}
+
+/// Waits for a line of the input. `false`: it has ended.
+fn next_line() -> Result<bool> {
+    let read = std::io::stdin().lock().read_line(&mut String::new()).context("cannot read the input")?;
+    Ok(read > 0)
 }
 
 fn say(text: &str) -> Result<()> {

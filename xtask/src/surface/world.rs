@@ -1,6 +1,7 @@
 //! The world of the checks: an agent beside broken volumes, in namespaces of its own, and a Prometheus that scrapes it.
 //! Both listen on the loopback alone, and end with this.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -29,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Between two looks at whether something has come.
 const PACE: Duration = Duration::from_millis(250);
 
+/// What it prints when one more has been.
+const BROKEN: &str = "surface broken";
+
 /// A series of an answer, and its value.
 pub(super) type Sample = (Value, f64);
 
@@ -37,7 +41,7 @@ pub(super) struct World {
     pub(super) agent: SocketAddr,
     prometheus: SocketAddr,
     _server: Server,
-    show: Show,
+    show: RefCell<Show>,
 }
 
 /// The show: it ends when nobody holds its input.
@@ -56,16 +60,21 @@ impl World {
         let (show, agent) = Show::start(binary)?;
         let prometheus = free_address()?;
         let server = Server::start(tools, prometheus, agent)?;
-        let mut world = Self { agent, prometheus, _server: server, show };
+        let world = Self { agent, prometheus, _server: server, show: RefCell::new(show) };
         // What happened before its first scrape is no increase to Prometheus.
         wait_for("a scrape", || Ok(!world.query("mountie_build_info")?.is_empty()))?;
-        world.show.break_all()?;
+        world.show.borrow_mut().order("breaking volumes", READY)?;
         step("scraping");
         wait_for("enough scrapes", || {
             let seen = world.query("min(count_over_time(mountie_build_info[10m])) and min(up) == 1")?;
             Ok(seen.iter().any(|(_, scrapes)| *scrapes >= SCRAPES))
         })?;
         Ok(world)
+    }
+
+    /// Breaks one more volume, `models`.
+    pub(super) fn break_more(&self) -> Result<()> {
+        self.show.borrow_mut().order("breaking one more volume", BROKEN)
     }
 
     /// The answer to a query, now.
@@ -132,12 +141,14 @@ impl Show {
         Ok((show, address))
     }
 
-    /// Has it break its volumes, and waits until all are as broken as they should be.
-    fn break_all(&mut self) -> Result<()> {
-        step("breaking volumes");
+    /// Has it do what comes next, and waits until it says that it has.
+    fn order(&mut self, what: &str, done: &str) -> Result<()> {
+        step(what);
         let input = self.input.as_mut().context("the show has no input")?;
-        input.write_all(b"break\n").context("the show does not listen")?;
-        line_with(&mut self.output, READY).context("the show has ended before all was broken").map(drop)
+        input.write_all(b"next\n").context("the show does not listen")?;
+        line_with(&mut self.output, done)
+            .with_context(|| format!("the show has ended while {what}"))
+            .map(drop)
     }
 }
 
