@@ -76,7 +76,7 @@ const CHECKS = {
     await fitsOnAPhone(page);
     await picture(page, "status-page-phone.png");
     await page.tap('h3 a:text-is("errors")');
-    await page.waitForURL("**/volumes/errors");
+    await page.waitForURL("**/?volume=errors");
     await fitsOnAPhone(page);
     return "390 pixels, no sideways scrolling, text of 12 pixels and more";
   },
@@ -104,10 +104,10 @@ const CHECKS = {
     const page = await open(browser, { viewport: { width: 1280, height: 900 } });
     await page.goto(address);
     await page.click('h3 a:text-is("errors")');
-    await page.waitForURL("**/volumes/errors");
+    await page.waitForURL("**/?volume=errors");
     const { state, reason } = await ask("/api/v1/volumes/errors");
     for (const page of [await open(browser, {}), await open(browser, { javaScriptEnabled: false })]) {
-      await page.goto(`${address}/volumes/errors`);
+      await page.goto(`${address}/?volume=errors`);
       const text = await page.innerText("main");
       for (const word of ["errors", state, reason, "since", "EIO", "read"]) {
         must(text.includes(word), `the page of the volume does not say "${word}": ${text}`);

@@ -19,6 +19,7 @@ use crate::config::{self, Config, MountNamespace};
 use crate::error_chain::chain;
 use crate::exit_code::ExitCode;
 use crate::export::chronicle::Chronicle;
+use crate::export::http::listen::Placed;
 use crate::export::http::{self, Api, Routers, listen};
 use crate::export::metrics::Metrics;
 use crate::kernel::KernelSupport;
@@ -130,9 +131,9 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let pool = Pool::new(probe_settings(&namespace), probes_tx);
     let pinned = open_pins(&opened.store).await;
     let plantings = Plantings::new(probe_settings(&namespace), pinned.pins);
-    let executor = Executor::new(executor_settings(&config, &namespace));
-    let asks = asks::Asks::new(asking_settings(&config, &namespace));
     let parts = Parts {
+        executor: Executor::new(executor_settings(&config, &namespace)),
+        asks: asks::Asks::new(asking_settings(&config, &namespace)),
         policy: config.policy,
         namespace: namespace.inode,
         opened,
@@ -147,14 +148,14 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         pool,
         plantings,
         pin_file: pinned.file,
-        executor,
-        asks,
         reload: Arc::new(move || Config::load(&from)),
     };
     let event_loop = EventLoop::new(parts);
     // Not before: the first scrape shows every volume that is expected.
-    listeners.serve(&routers);
-    event_loop.run().await
+    let placed = listeners.serve(&routers);
+    let code = event_loop.run().await;
+    placed.into_iter().for_each(Placed::clear);
+    code
 }
 
 fn executor_settings(config: &Config, namespace: &Namespace) -> remediation::Settings {
@@ -207,10 +208,12 @@ struct Listeners {
     tcp: Option<tokio::net::TcpListener>,
     unix: Option<tokio::net::UnixListener>,
     plugin: Option<tokio::net::UnixListener>,
+    placed: Vec<Placed>,
 }
 
 impl Listeners {
-    fn serve(self, routers: &Routers) {
+    /// Serves all of them; the sockets that are to be taken away at the end.
+    fn serve(self, routers: &Routers) -> Vec<Placed> {
         if let Some(listener) = self.tcp {
             tokio::spawn(listen::serve_tcp(listener, routers.all.clone()));
         }
@@ -220,6 +223,7 @@ impl Listeners {
         if let Some(listener) = self.plugin {
             tokio::spawn(listen::serve_plugin(listener, routers.plugin.clone()));
         }
+        self.placed
     }
 }
 
@@ -252,7 +256,9 @@ async fn listen(config: &Config) -> Result<Listeners, ExitCode> {
             }
         },
     };
-    Ok(Listeners { tcp, unix, plugin })
+    let own = unix.as_ref().and_then(|_| Placed::at(&config.agent.socket));
+    let for_docker = plugin.as_ref().and_then(|_| Placed::at(config.agent.docker_plugin.as_deref()?));
+    Ok(Listeners { tcp, unix, plugin, placed: own.into_iter().chain(for_docker).collect() })
 }
 
 /// The policy without what this process cannot do: without `CAP_SYS_ADMIN` nothing is mounted.

@@ -44,6 +44,8 @@ struct Kept {
 pub(crate) struct Read {
     /// Entries that were wanted and are gone.
     pub(crate) missed: u64,
+    /// The last that could be read then.
+    pub(crate) last: EventId,
     /// The entries, oldest first.
     pub(crate) events: Vec<Arc<EventView>>,
 }
@@ -113,7 +115,8 @@ impl Chronicle {
         let from = number.max(gone);
         let skip = usize::try_from(from - gone).unwrap_or(usize::MAX);
         let take = usize::try_from(shown.saturating_sub(from)).unwrap_or(usize::MAX).min(most);
-        Read { missed, events: kept.entries.iter().skip(skip).take(take).cloned().collect() }
+        let last = EventId::new(self.run, shown);
+        Read { missed, last, events: kept.entries.iter().skip(skip).take(take).cloned().collect() }
     }
 
     /// The last entries that `wanted` takes, newest first.

@@ -19,10 +19,14 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
+use hyper::body::Bytes;
+use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::scrape::Scrapes;
+use self::texts::Texts;
 use super::chronicle::Chronicle;
+use super::event_id::EventId;
 use super::metrics::Metrics;
 use super::view::doctor::{DoctorReport, HostFacts};
 use super::view::{ErrorBody, IncidentList};
@@ -43,6 +47,7 @@ mod plugin;
 mod routes;
 mod scrape;
 mod sentinel;
+mod texts;
 mod volumes;
 
 use routes::{ROUTES, Route};
@@ -113,6 +118,10 @@ struct Shared {
     scrapes: Arc<Semaphore>,
     /// What the last scrapes were given.
     scraped: Scrapes,
+    /// What those were given who asked for every volume.
+    listed: Texts<(), 1>,
+    /// What those were given who asked for every event, up to this one.
+    told: Texts<EventId, 1>,
 }
 
 impl Shared {
@@ -130,6 +139,8 @@ impl Shared {
             answers: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)),
             scrapes: Arc::new(Semaphore::new(SCRAPES_AT_ONCE)),
             scraped: Scrapes::default(),
+            listed: Texts::default(),
+            told: Texts::default(),
         }
     }
 
@@ -242,6 +253,16 @@ async fn doctor(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     shared
         .beside(|shared, snapshot| Json(DoctorReport::of_agent(&shared.host, snapshot)).into_response())
         .await
+}
+
+/// An answer as JSON. The views hold nothing that JSON cannot.
+fn written(answer: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).unwrap_or_default()
+}
+
+/// JSON that is written already.
+fn json(text: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 async fn no_such_path(uri: Uri) -> Response {

@@ -1,16 +1,20 @@
 //! However many clients are silent, slow, or follow events: a scrape is answered at once. And who is no friend of the
 //! agent changes nothing, wherever they ask.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use integration_tests::harness::agent::{Agent, SOON, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
@@ -19,6 +23,7 @@ use integration_tests::harness::http;
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::run_within;
 use integration_tests::harness::wait::patiently;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -34,6 +39,10 @@ pub(crate) const CASES: &[Case] = &[
         run: strangers,
     },
 ];
+
+/// Where a flood comes from: an address of the loopback that no scraper has.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const SCRAPES_IN_A_FLOOD: usize = 50;
 
 /// What clients send who then read nothing.
 const HEADS: &[&str] = &[
@@ -65,11 +74,49 @@ fn crowd(bench: &mut Bench) -> Result<()> {
             ensure!(agent.get("/healthz")?.status == 200);
         }
     }
+    flooded(&agent)?;
     // What was hung is looked at still, and the agent knows when it is well again.
     injector.set(&Mode::Ok)?;
     agent.wait_state("v", "healthy")?;
     drop(clients);
     agent.terminate(SOON).map(drop)
+}
+
+/// Scrapes while another address asks for metrics without an end and reads none of them.
+fn flooded(agent: &Agent) -> Result<()> {
+    let (address, over) = (agent.address(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let flood = scope.spawn(|| -> Result<usize> {
+            let mut clients = VecDeque::new();
+            let mut count = 0;
+            while !over.load(Ordering::Relaxed) {
+                let mut client = connect_from(ELSEWHERE, address)?;
+                // Shown out at once, perhaps.
+                let _ = client.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+                clients.push_back(client);
+                count += 1;
+                if clients.len() > 300 {
+                    clients.pop_front();
+                }
+            }
+            Ok(count)
+        });
+        let scraped = (0..SCRAPES_IN_A_FLOOD).try_for_each(|_| agent.scrape().map(drop));
+        over.store(true, Ordering::Relaxed);
+        let count = flood.join().map_err(|_| anyhow!("the flood panicked"))??;
+        scraped?;
+        ensure!(count > SCRAPES_IN_A_FLOOD, "{count} connections are no flood");
+        Ok(())
+    })
+}
+
+/// A connection from an address of this host.
+fn connect_from(from: Ipv4Addr, to: SocketAddr) -> Result<TcpStream> {
+    let SocketAddr::V4(to) = to else { bail!("{to} is no address of the loopback") };
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(socket.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, 0)))?;
+    connect(socket.as_raw_fd(), &SockaddrIn::from(to))?;
+    Ok(TcpStream::from(socket))
 }
 
 fn strangers(bench: &mut Bench) -> Result<()> {

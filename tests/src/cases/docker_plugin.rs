@@ -73,5 +73,7 @@ fn asked(bench: &mut Bench) -> Result<()> {
     );
     injector.set(&Mode::Ok)?;
     agent.wait_state("v", "healthy")?;
-    agent.must_run()
+    agent.terminate(SOON)?;
+    ensure!(fs::symlink_metadata(&socket).is_err(), "the daemon would ask an agent that is no more");
+    Ok(())
 }

@@ -191,9 +191,11 @@ impl Volume {
         self.shown.as_ref().filter(|_| self.presence == Some(Presence::Present))
     }
 
-    /// Where a bind comes from that could not be repaired, because the same dead superblock was there.
+    /// Where a bind comes from that could not be repaired, because the same dead superblock was there, or nothing yet
+    /// but the directory below.
     fn source_awaited(&self) -> Option<BytePath> {
-        let was_refused = self.last_outcome.as_deref() == Some(Refusal::SameSuperblock.label());
+        let awaits = [Refusal::SameSuperblock, Refusal::OtherVolume].map(Refusal::label);
+        let was_refused = self.last_outcome.as_deref().is_some_and(|outcome| awaits.contains(&outcome));
         let spec = self.spec.as_ref().filter(|_| was_refused)?;
         let is_bind = spec.options.iter().any(|option| matches!(option.as_str(), "bind" | "rbind"));
         spec.source.as_deref().filter(|source| is_bind && source.starts_with(b"/")).map(BytePath::new)
@@ -205,12 +207,16 @@ impl Volume {
     }
 
     /// A bind that waits for its source tries at once when another file system of the type is there: whoever
-    /// repaired the source must not wait for the pause of the bind. Says whether it is so.
+    /// repaired the source must not wait for the pause of the bind. Once for each mount that comes there: it may be
+    /// another volume, whatever its type. Says whether it is so.
     pub(super) fn notice_source(&mut self, table: &MountTable) -> bool {
         let Some(source) = self.source_awaited() else { return false };
         let (Some(there), Some(shown)) = (table.mount_of(&source), self.own_mount()) else { return false };
-        let is_new = there.superblock != shown.superblock && is_same_type(&shown.fstype, &there.fstype);
+        let is_new = there.superblock != shown.superblock
+            && is_same_type(&shown.fstype, &there.fstype)
+            && self.source_tried != Some(there.id);
         if is_new {
+            self.source_tried = Some(there.id);
             self.budget.hurry();
         }
         is_new

@@ -189,6 +189,8 @@ pub(super) struct Volume {
     pub(super) hold_until: Option<Monotonic>,
     /// What the last plan came to, for the message.
     pub(super) last_outcome: Option<String>,
+    /// The mount at a bind's source for which its pause was cut short last.
+    pub(super) source_tried: Option<MountId>,
     /// The daemon's unit was restarted since it was well last, and that did not help.
     pub(super) unit_was_tried: bool,
     /// The last repair that ended, and when.
@@ -280,6 +282,7 @@ impl Volume {
             plan: None,
             hold_until: None,
             last_outcome: None,
+            source_tried: None,
             unit_was_tried: false,
             last_repair: None,
             asking: Asking::default(),

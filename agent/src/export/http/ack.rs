@@ -73,7 +73,7 @@ const fn sentence(acknowledged: bool, kept: bool) -> &'static str {
 /// Who it is, if they may.
 pub(super) fn actor(peer: Peer, own: u32) -> Result<Actor, String> {
     match peer {
-        Peer::Remote => {
+        Peer::Remote(_) => {
             Err("changes are made through the agent's unix socket, by the commands of mountie on the node"
                 .to_owned())
         }
@@ -100,6 +100,6 @@ mod tests {
         }
         let refused = actor(local(1001), 1000).unwrap_err();
         assert!(refused.contains("uid 1001 asked") && refused.contains("as root"), "{refused}");
-        assert!(actor(Peer::Remote, 0).unwrap_err().contains("unix socket"));
+        assert!(actor(Peer::Remote(None), 0).unwrap_err().contains("unix socket"));
     }
 }

@@ -31,7 +31,7 @@ pub(super) enum Turn {
 /// of all those that write, nor keeps an automount from expiring. What hangs is asked about all the same: no second
 /// look is made there, and the answer says so.
 pub(super) fn turn(peer: Peer, volume: &VolumeStatus) -> Turn {
-    if peer != Peer::Remote || volume.stuck_since.is_some() {
+    if !matches!(peer, Peer::Remote(_)) || volume.stuck_since.is_some() {
         return Turn::In(Duration::ZERO);
     }
     if volume.condition.state == HealthState::Healthy && volume.is_automount {

@@ -12,26 +12,24 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http_body_util::channel::{Channel, Sender};
 use hyper::body::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::listen::{Guest, try_again};
 use super::volumes::{find, no_such_volume};
-use super::{Shared, Snapshot, failure};
+use super::{Shared, Snapshot, failure, json, written};
 use crate::export::chronicle::Chronicle;
 use crate::export::event_id::EventId;
 use crate::export::timestamp::Timestamp;
 use crate::export::view::{EventList, EventView, LostView, PulseView};
 use crate::sys::clock;
 
-/// Something is sent at least this often, so that both ends notice when the other is gone.
-const PULSE: Duration = Duration::from_secs(15);
 /// A browser that lost the stream comes back after so many milliseconds.
 const RETRY: u32 = 2000;
 /// Events that are read at once.
@@ -72,7 +70,7 @@ pub(super) async fn events(
         }
     };
     let follows = asked.follow;
-    let made = shared.beside(move |shared, snapshot| {
+    let made = shared.with_permit_of(&shared.answers, move |shared, snapshot| {
         let volume = match asked.volume.as_deref().map(|name| shared.named(snapshot, name)).transpose() {
             Ok(volume) => volume,
             Err(refusal) => return Made::Answer(*refusal),
@@ -109,15 +107,35 @@ fn seen_last(headers: &HeaderMap) -> Result<Option<EventId>, String> {
     text.parse().map(Some).map_err(|error| format!("Last-Event-ID: {error}"))
 }
 
-fn list(shared: &Shared, snapshot: &Snapshot, wanted: &Wanted) -> Response {
+fn list(shared: &Shared, snapshot: &Arc<Snapshot>, wanted: &Wanted) -> Response {
+    let is_everything = wanted.after.is_none() && wanted.volume.is_none() && wanted.limit == usize::MAX;
+    if is_everything {
+        let last = shared.chronicle.last();
+        return json(shared.told.text(last, snapshot, || written(&listed(shared, snapshot, wanted))));
+    }
+    Json(listed(shared, snapshot, wanted)).into_response()
+}
+
+fn listed(shared: &Shared, snapshot: &Snapshot, wanted: &Wanted) -> EventList {
     let chronicle = &shared.chronicle;
-    let last = chronicle.last();
-    let (number, restarted) = wanted.after.map_or((0, false), |after| after.place_in(last));
+    let (number, restarted) = wanted.after.map_or((0, false), |after| after.place_in(chronicle.last()));
     let read = chronicle.after(number, usize::MAX);
-    let newest = read.events.iter().rev().filter(|event| is_wanted(event, wanted.volume.as_deref()));
-    let events = newest.take(wanted.limit).map(|event| EventView::clone(event)).collect();
+    let mut last = read.last;
+    let mut events: Vec<&Arc<EventView>> =
+        read.events.iter().filter(|event| is_wanted(event, wanted.volume.as_deref())).collect();
+    if let Some(too_many) = events.len().checked_sub(wanted.limit).filter(|too_many| *too_many > 0) {
+        if wanted.after.is_some() {
+            // Who goes on from where it was goes on from the last that it is given.
+            events.truncate(wanted.limit);
+            last = events.last().map_or(EventId::new(last.run(), number + read.missed), |event| event.id);
+        } else {
+            events.drain(..too_many);
+        }
+    }
+    let clock = snapshot.clock();
+    let events = events.into_iter().rev().map(|event| event.as_of(clock)).collect();
     let missed = wanted.after.filter(|_| !restarted && read.missed > 0).map(|_| read.missed);
-    Json(EventList { at: snapshot.timestamp(), last, missed, restarted, events }).into_response()
+    EventList { at: snapshot.timestamp(), last, missed, restarted, events }
 }
 
 fn is_wanted(event: &EventView, volume: Option<&str>) -> bool {
@@ -146,7 +164,8 @@ impl Shared {
         if let Some(volume) = find(snapshot, name) {
             return Ok(volume.id.to_string());
         }
-        let is_told_of = !self.chronicle.latest(1, |event| event.is_about(name)).is_empty();
+        let is_told_of =
+            !self.chronicle.latest(1, |event| !event.is_about_all() && event.is_about(name)).is_empty();
         is_told_of.then(|| name.to_owned()).ok_or_else(|| Box::new(no_such_volume(snapshot, name)))
     }
 }
@@ -161,10 +180,15 @@ fn follow(shared: &Shared, guest: &Arc<Guest>, headers: &HeaderMap, wanted: Want
     let last = shared.chronicle.last();
     let (at, restarted) = wanted.after.map_or((last.number(), false), |after| after.place_in(last));
     let chronicle = Arc::clone(&shared.chronicle);
-    let (volume, takes_within) = (wanted.volume, guest.takes_within());
-    let follower = Follower { chronicle, news, at, volume, form, takes_within };
+    let (volume, takes_within, pulse) = (wanted.volume, guest.takes_within(), guest.pulse());
+    let follower = Follower { chronicle, news, at, volume, form, takes_within, pulse };
     tokio::spawn(follower.run(restarted, sender, Arc::clone(guest)));
-    let headers = [(header::CONTENT_TYPE, form.media_type()), (header::CACHE_CONTROL, "no-store")];
+    let headers = [
+        (header::CONTENT_TYPE, form.media_type()),
+        (header::CACHE_CONTROL, "no-store"),
+        // Proxies otherwise collect what they pass on.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
     (headers, Body::new(body)).into_response()
 }
 
@@ -234,6 +258,7 @@ struct Follower {
     volume: Option<String>,
     form: Form,
     takes_within: Duration,
+    pulse: Duration,
 }
 
 /// Why a stream ends.
@@ -282,6 +307,7 @@ impl Follower {
         }
         // What is gone since its last visit is no reason to turn it away again.
         let mut is_new = true;
+        let mut sent = Instant::now();
         loop {
             self.news.borrow_and_update();
             let read = self.chronicle.after(self.at, BATCH);
@@ -302,13 +328,15 @@ impl Follower {
                     self.form.write(&mut text, event.id, &**event);
                 }
             }
-            if !text.is_empty()
-                && let Err(end) = self.send(std::mem::take(&mut text), out).await
-            {
-                return end;
+            if !text.is_empty() {
+                if let Err(end) = self.send(std::mem::take(&mut text), out).await {
+                    return end;
+                }
+                sent = Instant::now();
             }
             if read.events.is_empty() {
-                match timeout(PULSE, self.news.changed()).await {
+                // What others hear of is no sign of life for this one.
+                match timeout_at(sent + self.pulse, self.news.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return End::Told,
                     Err(_) => text.push_str(&self.form.pulse(self.place())),

@@ -11,7 +11,8 @@
 use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ use tracing::warn;
 
 use super::failure;
 use crate::sys::peer::own_uid;
-use guests::{Rooms, Stay};
+use guests::{Origin, Rooms, Stay};
 
 pub(super) use guests::{Guest, Limits};
 
@@ -44,8 +45,9 @@ const LIMITS: Limits = Limits {
     whole: Duration::from_secs(60),
     brief: Duration::from_secs(10),
     takes: Duration::from_secs(20),
+    pulse: Duration::from_secs(15),
     silent: 64,
-    scrapers: 16,
+    scrapers: 64,
     readers: READERS,
     followers: 32,
 };
@@ -58,7 +60,7 @@ const LARGEST_HEAD: usize = 16 << 10;
 /// Fields of a head.
 const MOST_FIELDS: usize = 64;
 /// What is answered however many others read: what tells that the agent lives, and what it knows.
-const ALWAYS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+pub(super) const ALWAYS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 /// `?check=true` waits no longer, so that its answer still fits into the connection.
 pub(super) const LONGEST_CHECK: Duration = Duration::from_secs(45);
 /// The pause after a failed accept. It fails when descriptors run out, and would fail again at once.
@@ -176,6 +178,31 @@ pub async fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
     Ok(listener)
 }
 
+/// A socket of this agent in its place.
+#[derive(Debug)]
+pub struct Placed {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Placed {
+    /// What was just bound; nothing when somebody has taken it away since.
+    #[must_use]
+    pub fn at(path: &Path) -> Option<Self> {
+        let inode = fs::symlink_metadata(path).ok()?.ino();
+        Some(Self { path: path.to_owned(), inode })
+    }
+
+    /// Takes it away when the agent ends, unless another one has its place: who finds a socket takes it for an agent
+    /// that only does not answer. A daemon of containers tries it again and again.
+    pub fn clear(self) {
+        if Self::at(&self.path).is_some_and(|there| there.inode == self.inode) {
+            // Best effort: the next agent replaces it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 async fn refuse_if_taken(path: &Path) -> Result<(), ListenError> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -214,8 +241,8 @@ pub async fn serve_plugin(listener: UnixListener, router: Router) -> Infallible 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Peer {
-    /// Anybody, over TCP.
-    Remote,
+    /// Anybody, over TCP, from this address; or a process that cannot be told.
+    Remote(Option<IpAddr>),
     /// A process of this node, as the kernel knows it since it connected.
     ///
     /// kernel: `SO_PEERCRED`, `unix_stream_connect`, net/unix/af_unix.c: taken at the connect, all versions.
@@ -228,11 +255,20 @@ pub(super) enum Peer {
 }
 
 impl Peer {
+    /// From where it comes, as others may come.
+    fn origin(self) -> Origin {
+        match self {
+            Self::Remote(Some(address)) => Origin::Address(address),
+            Self::Remote(None) => Origin::Process(0),
+            Self::Local { pid, .. } => Origin::Process(pid),
+        }
+    }
+
     /// Whether it may have something changed: root, or the user as whom the agent itself runs, who could do all that
     /// the agent does.
     pub(super) fn may_change(self, own: u32) -> bool {
         match self {
-            Self::Remote => false,
+            Self::Remote(_) => false,
             Self::Local { uid, .. } => uid == 0 || uid == own,
         }
     }
@@ -249,7 +285,7 @@ impl Accept for TcpListener {
     type Stream = TcpStream;
 
     async fn next(&self) -> io::Result<(TcpStream, Peer)> {
-        self.accept().await.map(|(stream, _)| (stream, Peer::Remote))
+        self.accept().await.map(|(stream, from)| (stream, Peer::Remote(Some(from.ip()))))
     }
 }
 
@@ -259,7 +295,7 @@ impl Accept for UnixListener {
     async fn next(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = self.accept().await?;
         // Who cannot be told may read, and change nothing.
-        let peer = stream.peer_cred().map_or(Peer::Remote, |found| {
+        let peer = stream.peer_cred().map_or(Peer::Remote(None), |found| {
             let pid = found.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
             Peer::Local { uid: found.uid(), pid }
         });
@@ -274,7 +310,7 @@ pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits)
         while connections.try_join_next().is_some() {}
         match listener.next().await {
             Ok((stream, peer)) => {
-                let guest = Guest::new(&rooms);
+                let guest = Guest::new(&rooms, peer.origin());
                 rooms.silent.enter(&guest);
                 connections.spawn(host(stream, peer, guest, router.clone(), limits));
             }
@@ -331,23 +367,25 @@ where
     if timeout(limits.brief, &mut connection).await.is_ok() {
         return;
     }
-    let rest = match guest.stay() {
-        Stay::Brief => return,
-        Stay::Whole => limits.whole.saturating_sub(limits.brief),
-        Stay::UntilOver => {
-            tokio::select! {
-                _ = &mut connection => return,
-                () = guest.until_over() => limits.brief,
-            }
+    if guest.stay() == Stay::Whole
+        && timeout(limits.whole.saturating_sub(limits.brief), &mut connection).await.is_ok()
+    {
+        return;
+    }
+    // Also one that has become a follower meanwhile.
+    if guest.stay() == Stay::UntilOver {
+        tokio::select! {
+            _ = &mut connection => return,
+            () = guest.until_over() => {}
         }
-    };
-    let _ = timeout(rest, connection).await;
+        let _ = timeout(limits.brief, connection).await;
+    }
 }
 
 /// Why a request is not even looked at.
 fn refuse(peer: Peer, method: &Method) -> Option<Response> {
     match peer {
-        Peer::Remote if ![Method::GET, Method::HEAD].contains(method) => {
+        Peer::Remote(_) if ![Method::GET, Method::HEAD].contains(method) => {
             let error = format!(
                 "{method} is not offered over TCP, where everything is read with GET; changes are made through the \
                  agent's unix socket, by the commands of mountie on the node"
@@ -363,7 +401,7 @@ fn refuse(peer: Peer, method: &Method) -> Option<Response> {
             );
             Some(failure(StatusCode::FORBIDDEN, error, Vec::new()))
         }
-        Peer::Remote | Peer::Local { .. } => None,
+        Peer::Remote(_) | Peer::Local { .. } => None,
     }
 }
 

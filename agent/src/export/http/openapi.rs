@@ -9,7 +9,8 @@ use schemars::SchemaGenerator;
 use schemars::generate::{Contract, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::routes::{Answer, Body, ROUTES, Route};
+use super::listen::ALWAYS;
+use super::routes::{Answer, BUSY, Body, ROUTES, Route};
 
 /// Where the shapes stand in the document.
 const SHAPES: &str = "/components/schemas";
@@ -87,7 +88,8 @@ fn operation(route: &Route, shapes: &mut Shapes) -> Value {
     }
     let mut operation = json!({ "summary": route.summary, "parameters": parameters });
     let mut answers = Map::new();
-    for answer in route.answers {
+    let busy = (!ALWAYS.contains(&route.path)).then_some(&BUSY);
+    for answer in route.answers.iter().chain(busy) {
         answers.insert(answer.status.to_string(), describe_answer(answer, shapes));
     }
     if let Some(described) = operation.as_object_mut() {
@@ -95,7 +97,7 @@ fn operation(route: &Route, shapes: &mut Shapes) -> Value {
         described.insert("responses".to_owned(), answers.into());
         if let Some(shape) = route.takes {
             let schema = shape(&mut shapes.posted);
-            let body = json!({ "content": { "application/json": { "schema": schema } } });
+            let body = json!({ "required": route.needs_body, "content": { "application/json": { "schema": schema } } });
             described.insert("requestBody".to_owned(), body);
         }
     }

@@ -1,4 +1,4 @@
-//! The status page: `/`, and `/volumes/{id}` for one volume. Documents without anything from elsewhere, whole without
+//! The status page: `/`, and `/?volume=` for one volume. Documents without anything from elsewhere, whole without
 //! scripts; the script that they carry only loads them anew when something happens, and says when it cannot.
 //!
 //! Browsers are told to run exactly that script and to use exactly that style, by their hashes, and to load nothing.
@@ -14,11 +14,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::asked::Id;
 use super::volumes::find;
 use super::{Shared, Snapshot, failure};
 use crate::export::view::doctor::DoctorReport;
-use crate::export::view::{VolumeList, VolumeView};
+use crate::export::view::{EventView, VolumeList, VolumeView};
 use filter::Filter;
 use html::Document;
 
@@ -80,22 +79,28 @@ pub(super) async fn overview(
         let filter = Filter::new(&asked.q, &asked.state, asked.from);
         let list = VolumeList::new(snapshot);
         let doctor = DoctorReport::of_agent(&shared.host, snapshot);
-        let events = shared.chronicle.latest(EVENTS, |_| true);
+        let events = events(shared, snapshot, EVENTS, |_| true);
         served(StatusCode::OK, overview::page(&list, &filter, &events, &doctor))
     });
     made.await.into_response()
 }
 
-/// One volume.
-pub(super) async fn volume(State(shared): State<Arc<Shared>>, Id(id): Id) -> Response {
-    of_volume(&shared, id).await
+/// The last events, with their times as the snapshot has them.
+fn events(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    most: usize,
+    wanted: impl Fn(&EventView) -> bool,
+) -> Vec<EventView> {
+    let events = shared.chronicle.latest(most, wanted);
+    events.iter().map(|event| event.as_of(snapshot.clock())).collect()
 }
 
 async fn of_volume(shared: &Arc<Shared>, id: String) -> Response {
     let made = shared.beside(move |shared, snapshot| match find(snapshot, &id) {
         Some(volume) => {
             let view = VolumeView::new(volume, snapshot);
-            let events = shared.chronicle.latest(EVENTS_OF_ONE, |event| event.is_about(&view.id));
+            let events = events(shared, snapshot, EVENTS_OF_ONE, |event| event.is_about(&view.id));
             served(StatusCode::OK, volume::page(&view, snapshot.timestamp(), &events, &shared.host))
         }
         None => served(StatusCode::NOT_FOUND, not_there(&id, shared, snapshot)),

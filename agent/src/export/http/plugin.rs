@@ -2,8 +2,10 @@
 //! truth in its `Status`. Nothing is created, mounted or removed.
 //!
 //! `VolumeDriver.Get` has the volume looked at first, within a deadline, at most once a second, and healthy automounts
-//! never: such questions are asked over and over by programs. Names with a leading slash are not allowed by the
-//! protocol, so the list has only volumes that have a name of their own.
+//! never: such questions are asked over and over by programs.
+//!
+//! Known are only volumes that have a name of their own, by exactly that name: the daemon asks every driver for a name
+//! that it does not know, and keeps to the one that has it. Names with a leading slash are not allowed by the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use agent_core::status::VolumeStatus;
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -21,7 +24,6 @@ use tokio::time::timeout;
 
 use super::check::{self, Turn, Unchecked};
 use super::listen::Peer;
-use super::volumes::find;
 use super::{LARGEST_POST, Shared, Snapshot};
 use crate::export::timestamp::Timestamp;
 use crate::export::view::VolumeView;
@@ -43,9 +45,12 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
         .route("/VolumeDriver.Get", post(get))
         .route("/VolumeDriver.Path", post(path))
         .fallback(not_offered)
+        .method_not_allowed_fallback(only_posted)
         .layer(DefaultBodyLimit::max(LARGEST_POST))
         .with_state(shared)
 }
+
+type Posted = Result<Bytes, BytesRejection>;
 
 /// What is asked. Fields that only changes have are left alone.
 #[derive(Debug, Deserialize)]
@@ -104,6 +109,11 @@ fn place(volume: &VolumeStatus) -> String {
     std::str::from_utf8(volume.mountpoint.as_bytes()).unwrap_or_default().to_owned()
 }
 
+/// The volumes that have a name of their own.
+fn named(snapshot: &Snapshot) -> impl Iterator<Item = &VolumeStatus> {
+    snapshot.volumes.iter().filter(|volume| !volume.id.as_str().starts_with('/'))
+}
+
 async fn activate() -> Response {
     answer(StatusCode::OK, &json!({ "Implements": ["VolumeDriver"] }))
 }
@@ -114,7 +124,7 @@ async fn capabilities() -> Response {
 
 async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let made = shared.beside(|_, snapshot| {
-        let named = snapshot.volumes.iter().filter(|volume| !volume.id.as_str().starts_with('/'));
+        let named = named(snapshot);
         let known = || Err("the list is what is known; ask for one volume".to_owned());
         let volumes: Vec<Volume> = named.map(|volume| Volume::new(volume, snapshot, known())).collect();
         answer(StatusCode::OK, &json!({ "Volumes": volumes, "Err": "" }))
@@ -122,15 +132,17 @@ async fn list(State(shared): State<Arc<Shared>>) -> Response {
     made.await.into_response()
 }
 
-async fn get(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
-    let name = match name(&body) {
+async fn get(State(shared): State<Arc<Shared>>, body: Posted) -> Response {
+    let name = match name(body) {
         Ok(name) => name,
         Err(refusal) => return *refusal,
     };
     let snapshot = shared.snapshot();
-    let Some(volume) = find(&snapshot, &name) else { return no_such_volume(&name) };
+    let Some(volume) = named(&snapshot).find(|volume| volume.id.as_str() == name) else {
+        return no_such_volume(&name);
+    };
     let id = volume.id.clone();
-    let (looked, status) = match check::turn(Peer::Remote, volume) {
+    let (looked, status) = match check::turn(Peer::Remote(None), volume) {
         Turn::Never => (Err("an automount that is in order is not kept from expiring".to_owned()), None),
         Turn::In(pause) => match timeout(WITHIN, check::one(&shared, id.clone(), pause)).await {
             Ok(Ok(status)) => (Ok(()), Some(status)),
@@ -149,9 +161,9 @@ async fn get(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     }
 }
 
-async fn path(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
-    match name(&body) {
-        Ok(name) => match find(&shared.snapshot(), &name) {
+async fn path(State(shared): State<Arc<Shared>>, body: Posted) -> Response {
+    match name(body) {
+        Ok(name) => match named(&shared.snapshot()).find(|volume| volume.id.as_str() == name) {
             Some(volume) => answer(StatusCode::OK, &json!({ "Mountpoint": place(volume), "Err": "" })),
             None => no_such_volume(&name),
         },
@@ -169,8 +181,13 @@ async fn not_offered(uri: Uri) -> Response {
     refuse(StatusCode::NOT_FOUND, &format!("there is nothing at {}", uri.path()))
 }
 
-fn name(body: &[u8]) -> Result<String, Box<Response>> {
-    let question: Result<Question, _> = serde_json::from_slice(body);
+async fn only_posted() -> Response {
+    refuse(StatusCode::METHOD_NOT_ALLOWED, "questions are posted")
+}
+
+fn name(body: Posted) -> Result<String, Box<Response>> {
+    let body = body.map_err(|rejection| Box::new(refuse(rejection.status(), &rejection.body_text())))?;
+    let question: Result<Question, _> = serde_json::from_slice(&body);
     question.map(|question| question.name).map_err(|error| {
         Box::new(refuse(StatusCode::BAD_REQUEST, &format!("the question is not understood: {error}")))
     })

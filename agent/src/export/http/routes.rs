@@ -25,6 +25,8 @@ pub(super) struct Route {
     pub(super) parameters: &'static [Parameter],
     /// What is posted.
     pub(super) takes: Option<Shape>,
+    /// Whether it must be posted.
+    pub(super) needs_body: bool,
     /// What is answered, by status.
     pub(super) answers: &'static [Answer],
     pub(super) handler: fn() -> MethodRouter<Arc<Shared>>,
@@ -74,7 +76,16 @@ const fn route(
     summary: &'static str,
     handler: fn() -> MethodRouter<Arc<Shared>>,
 ) -> Route {
-    Route { path, changes: false, summary, parameters: &[], takes: None, answers: &[], handler }
+    Route {
+        path,
+        changes: false,
+        summary,
+        parameters: &[],
+        takes: None,
+        needs_body: false,
+        answers: &[],
+        handler,
+    }
 }
 
 const fn order(
@@ -92,6 +103,10 @@ impl Route {
 
     const fn taking(self, shape: Shape) -> Self {
         Self { takes: Some(shape), ..self }
+    }
+
+    const fn needing(self, shape: Shape) -> Self {
+        Self { needs_body: true, ..self.taking(shape) }
     }
 
     const fn answering(self, answers: &'static [Answer]) -> Self {
@@ -116,7 +131,8 @@ const NOT_ALLOWED: Answer = json(403, "not over this connection, or not for this
 const CONFLICT: Answer = json(409, "the volume is not in a state for it", ERROR);
 const TOO_LONG: Answer = json(413, "what was posted is too long", ERROR);
 const NOT_CONFIGURED: Answer = json(422, "the configuration does not say what that needs", ERROR);
-const BUSY: Answer = json(503, "too many ask, or the agent is about to end", ERROR);
+/// What every path but those of metrics and liveness may answer.
+pub(super) const BUSY: Answer = json(503, "too many ask, or the agent is about to end", ERROR);
 const CHECK: Parameter =
     parameter("check", "boolean", "look first, within the deadline; over TCP at most once a second a volume");
 const FILTER: &[Parameter] = &[
@@ -133,15 +149,13 @@ const ORDERED: &[Answer] = &[
     CONFLICT,
     TOO_LONG,
     NOT_CONFIGURED,
-    BUSY,
 ];
 const PAGE: &[Answer] =
-    &[json(200, "the page", HTML), BAD_REQUEST, json(404, "no volume has that name", HTML), BUSY];
+    &[json(200, "the page", HTML), BAD_REQUEST, json(404, "no volume has that name", HTML)];
 
 /// Everything.
 pub(super) const ROUTES: &[Route] = &[
     route("/", "The status page.", || get(page::overview)).with(FILTER).answering(PAGE),
-    route("/volumes/{*id}", "The status page of one volume.", || get(page::volume)).answering(PAGE),
     route("/metrics", "Metrics, as Prometheus reads them.", || get(scrape::metrics)).answering(&[json(
         200,
         "the metrics, in the format that is asked for",
@@ -159,7 +173,6 @@ pub(super) const ROUTES: &[Route] = &[
             json(200, "the volumes", &[Body::Json(shape::<VolumeList>)]),
             json(504, "the volumes; some looks have not answered", &[Body::Json(shape::<VolumeList>)]),
             BAD_REQUEST,
-            BUSY,
         ]),
     route("/api/v1/volumes/{*id}", "One volume, by its name or mount point.", || get(volumes::one))
         .with(&[CHECK])
@@ -172,7 +185,6 @@ pub(super) const ROUTES: &[Route] = &[
             ),
             BAD_REQUEST,
             NO_SUCH_VOLUME,
-            BUSY,
         ]),
     route("/api/v1/events", "What has happened, newest first, or as a stream.", || get(events::events))
         .with(&[
@@ -200,7 +212,6 @@ pub(super) const ROUTES: &[Route] = &[
             ),
             BAD_REQUEST,
             NO_SUCH_VOLUME,
-            BUSY,
         ]),
     route("/api/v1/incidents", "Volumes that fail together.", || get(super::incidents)).answering(&[json(
         200,
@@ -214,7 +225,6 @@ pub(super) const ROUTES: &[Route] = &[
             NO_SUCH_VOLUME,
             CONFLICT,
             NOT_CONFIGURED,
-            BUSY,
         ]),
     route("/api/v1/doctor", "What works on this host.", || get(super::doctor)).answering(&[json(
         200,
@@ -233,7 +243,6 @@ pub(super) const ROUTES: &[Route] = &[
             BAD_REQUEST,
             NOT_ALLOWED,
             NO_SUCH_VOLUME,
-            BUSY,
         ]),
     order("/api/v1/pause", "No repairs on this node.", || post(orders::pause))
         .taking(shape::<PauseOrder>)
@@ -247,7 +256,7 @@ pub(super) const ROUTES: &[Route] = &[
     order("/api/v1/remount/{*id}", "Mount this volume anew.", || post(orders::remount)).answering(ORDERED),
     order("/api/v1/forget/{*id}", "Keep nothing of this volume.", || post(orders::forget)).answering(ORDERED),
     order("/api/v1/sentinel", "Put a sentinel on a volume.", || post(sentinel::plant))
-        .taking(shape::<SentinelOrder>)
+        .needing(shape::<SentinelOrder>)
         .answering(&[
             json(200, "it is there", &[Body::Json(shape::<SentinelAnswer>)]),
             BAD_REQUEST,

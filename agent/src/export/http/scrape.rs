@@ -1,76 +1,23 @@
 //! `/metrics`: in the format that was asked for, made once for all scrapes of a moment.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
-use agent_core::time::Monotonic;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
-use hyper::body::Bytes;
 
 use super::Shared;
-use crate::export::Snapshot;
-use crate::export::metrics::Metrics;
+use super::texts::Texts;
 use crate::export::text::Format;
-use crate::sys::clock;
-
-/// A text is given to every scrape of its snapshot for so long. Not longer: what is counted goes on beside it.
-pub(super) const SCRAPE_LASTS: Duration = Duration::from_secs(1);
 
 /// What the last scrapes were given, one text for each format.
-#[derive(Debug, Default)]
-pub(super) struct Scrapes(Mutex<[Option<Scraped>; Format::ALL.len()]>);
-
-/// The text of a scrape.
-#[derive(Debug)]
-pub(super) struct Scraped {
-    format: Format,
-    /// Of which snapshot; it is not kept for this.
-    of: Weak<Snapshot>,
-    pub(super) made: Monotonic,
-    text: Bytes,
-}
-
-impl Scrapes {
-    /// The metrics as text, the same bytes for every scrape of one snapshot: who reads slowly holds no copy of its own.
-    pub(super) fn text(&self, metrics: &Metrics, snapshot: &Arc<Snapshot>, format: Format) -> Bytes {
-        // They are whole after every statement. Nobody waits here: one scrape is made at a time.
-        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = clock::now();
-        let is_fresh = |last: &Scraped| {
-            std::ptr::eq(last.of.as_ptr(), Arc::as_ptr(snapshot)) && now.since(last.made) < SCRAPE_LASTS
-        };
-        if let Some(last) = texts.iter().flatten().find(|last| last.format == format && is_fresh(last)) {
-            return last.text.clone();
-        }
-        let text = Bytes::from(metrics.render(snapshot, format));
-        let scraped = Scraped { format, of: Arc::downgrade(snapshot), made: now, text: text.clone() };
-        // What nobody has asked for lately is not kept either.
-        for place in texts.iter_mut() {
-            if place.as_ref().is_some_and(|last| last.format == format || !is_fresh(last)) {
-                *place = None;
-            }
-        }
-        if let Some(place) = texts.iter_mut().find(|place| place.is_none()) {
-            *place = Some(scraped);
-        }
-        text
-    }
-
-    /// The last text of a format, for tests that look at its age.
-    #[cfg(test)]
-    pub(super) fn with_last<T>(&self, format: Format, look: impl FnOnce(&mut Scraped) -> T) -> Option<T> {
-        let mut texts = self.0.lock().unwrap();
-        texts.iter_mut().flatten().find(|last| last.format == format).map(look)
-    }
-}
+pub(super) type Scrapes = Texts<Format, { Format::ALL.len() }>;
 
 pub(super) async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> impl IntoResponse {
     let wishes = headers.get_all(header::ACCEPT).iter().filter_map(|wish| wish.to_str().ok());
     let format = preferred(wishes);
     let text = shared.with_permit_of(&shared.scrapes, move |shared, snapshot| {
-        shared.scraped.text(&shared.metrics, snapshot, format)
+        shared.scraped.text(format, snapshot, || shared.metrics.render(snapshot, format))
     });
     let told = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
     text.await.map(|body| (told, body))

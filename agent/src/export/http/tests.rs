@@ -16,7 +16,7 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::listen::{self, Limits, ListenError};
+use super::listen::{self, Limits, ListenError, Placed};
 use super::{Api, Shared, plugin, routers, routes};
 use crate::client::ClientError;
 use crate::client::http::{Answer, get};
@@ -38,6 +38,7 @@ const WIDE: Limits = Limits {
     whole: PATIENCE,
     brief: PATIENCE,
     takes: PATIENCE,
+    pulse: PATIENCE,
     silent: 8,
     scrapers: 8,
     readers: 8,
@@ -402,11 +403,17 @@ async fn only_a_socket_that_nobody_answers_on_is_replaced() {
     assert!(matches!(error, ListenError::SocketInUse { .. }), "{error}");
     drop(first);
     assert!(std::fs::symlink_metadata(&path).unwrap().file_type().is_socket());
+    let of_first = Placed::at(&path).unwrap();
     let second = listen::bind_unix(&path).await.unwrap();
+    let of_second = Placed::at(&path).unwrap();
+    of_first.clear();
     let (accepted, connected) = tokio::join!(second.accept(), UnixStream::connect(&path));
     assert!(accepted.is_ok() && connected.is_ok());
-    // Nothing but the socket is left.
-    assert_eq!(std::fs::read_dir(directory.path().join("new")).unwrap().count(), 1);
+    // Nothing but the socket is left, and at the end not even that.
+    let left = || std::fs::read_dir(directory.path().join("new")).unwrap().count();
+    assert_eq!(left(), 1);
+    of_second.clear();
+    assert_eq!(left(), 0);
 
     let file = directory.path().join("file");
     std::fs::write(&file, "precious").unwrap();

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::asked::Id;
 use super::check::{self, Turn, Unchecked};
 use super::listen::Peer;
-use super::{Shared, Snapshot, failure};
+use super::{Shared, Snapshot, failure, json, written};
 use crate::export::view::{VolumeAnswer, VolumeList, VolumeView};
 
 /// Names that an error lists at most.
@@ -53,10 +53,16 @@ pub(super) async fn list(
             Err(unchecked) => return busy(unchecked),
         }
     }
+    if unanswered.is_empty() {
+        let made = shared.with_permit_of(&shared.answers, |shared, snapshot| {
+            json(shared.listed.text((), snapshot, || written(&VolumeList::new(snapshot))))
+        });
+        return made.await.into_response();
+    }
     let made = shared.beside(move |_, snapshot| {
-        let status = if unanswered.is_empty() { StatusCode::OK } else { StatusCode::GATEWAY_TIMEOUT };
         let unanswered = unanswered.iter().map(ToString::to_string).collect();
-        (status, Json(VolumeList { unanswered, ..VolumeList::new(snapshot) })).into_response()
+        (StatusCode::GATEWAY_TIMEOUT, Json(VolumeList { unanswered, ..VolumeList::new(snapshot) }))
+            .into_response()
     });
     made.await.into_response()
 }

@@ -1,5 +1,7 @@
 //! What has happened: changes of condition, what people did, incidents, repairs.
 
+use std::time::Duration;
+
 use agent_core::engine::Transition;
 use agent_core::health::loss::Actor;
 use agent_core::incident::{Incident, Moment};
@@ -23,7 +25,8 @@ use crate::export::words;
 pub struct EventList {
     /// The moment that is shown.
     pub at: Timestamp,
-    /// The last event of all. Who goes on after this one misses nothing.
+    /// The last event of all; with `after=` and `limit=` the last that is given here. Who goes on after this one
+    /// misses nothing.
     pub last: EventId,
     /// With `after=`: how many events after that one are no longer remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,7 +174,23 @@ impl EventView {
     /// Whether it is about this volume, alone or among others.
     #[must_use]
     pub fn is_about(&self, volume: &str) -> bool {
-        self.volume.as_deref() == Some(volume) || self.volumes.iter().any(|member| member == volume)
+        self.volume.as_deref() == Some(volume)
+            || self.volumes.iter().any(|member| member == volume)
+            || self.is_about_all()
+    }
+
+    /// Whether it is about every volume of the node.
+    #[must_use]
+    pub fn is_about_all(&self) -> bool {
+        self.volume.is_none() && self.volumes.is_empty()
+    }
+
+    /// The same, with the wall clock's time as this pairing of the clocks has it: the wall clock may have been set
+    /// since.
+    pub(crate) fn as_of(&self, clock: WallClock) -> Self {
+        let since_boot = Duration::try_from_secs_f64(self.since_boot).unwrap_or_default();
+        let time = Monotonic::from_nanos(u64::try_from(since_boot.as_nanos()).unwrap_or(u64::MAX));
+        Self { at: clock.at(time), ..self.clone() }
     }
 
     /// With nothing but its kind and its time. The chronicle gives it its name.

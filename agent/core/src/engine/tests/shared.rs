@@ -118,6 +118,26 @@ fn a_bind_whose_source_came_back_while_its_plan_ran_is_tried_again_at_once() {
 }
 
 #[test]
+fn a_bind_whose_source_was_bare_for_a_moment_is_tried_again_once_for_each_mount_that_comes_there() {
+    let mut world = tried();
+    world.mounts.retain(|mount| mount.mountpoint != "/mnt/a".into());
+    world.table();
+    world.finish(PlanId(100), Outcome::Refused(Refusal::OtherVolume));
+    world.run(seconds(5));
+    assert_eq!(world.running().len(), 0, "there is nothing but a directory");
+    for (number, plan) in [(31, 101), (32, 102)] {
+        world.mounts.retain(|mount| mount.mountpoint != "/mnt/a".into());
+        world.mounts.push(mount(number, 31, "/mnt/a", "fuse.x", "x"));
+        world.table();
+        assert_eq!(world.running().len(), 1, "for mount {number}");
+        // Another volume of the same type.
+        world.finish(PlanId(plan), Outcome::Refused(Refusal::OtherVolume));
+        world.run(seconds(5));
+        assert_eq!(world.running().len(), 0, "again for mount {number}");
+    }
+}
+
+#[test]
 fn a_bind_is_repaired_as_soon_as_its_source_has_been() {
     let mut world = refused();
     world.mounts.retain(|mount| mount.mountpoint != "/mnt/a".into());

@@ -1,11 +1,13 @@
 //! Who is connected, and how much room each kind of guest has.
 //!
 //! No kind can take the room of another. Of those who have not asked for anything yet, and of those who ask for
-//! metrics and liveness, the one that came first goes when there are too many: who means it has asked and read long
-//! before. So neither silent connections nor slow readers of metrics keep a scraper waiting, however many they are.
+//! metrics and liveness, one goes when there are too many: of the address, or the process, from which most have come,
+//! the one that came first. Who means it has asked and read long before, and is not cut off for others' sake. So
+//! neither silent connections nor slow readers of metrics keep a scraper waiting, however many they are.
 //! Of those who read other answers, and of those who follow events, the one too many is told to try again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ pub(in crate::export::http) struct Limits {
     pub(in crate::export::http) brief: Duration,
     /// A stream that takes nothing for so long is broken off.
     pub(in crate::export::http) takes: Duration,
+    /// Something is sent to a follower at least this often, so that both ends notice when the other is gone.
+    pub(in crate::export::http) pulse: Duration,
     /// Connections that have not asked for anything yet, or were refused.
     pub(in crate::export::http) silent: usize,
     /// Those that have asked for metrics or liveness.
@@ -41,9 +45,19 @@ pub(super) struct Rooms {
     readers: Arc<Semaphore>,
     followers: Arc<Semaphore>,
     takes: Duration,
+    pulse: Duration,
 }
 
-/// Guests of whom the first goes when there are too many.
+/// From where guests come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::export::http) enum Origin {
+    /// From this address.
+    Address(IpAddr),
+    /// From this process of the node; 0 where it is not known.
+    Process(u32),
+}
+
+/// Guests of whom one goes when there are too many.
 #[derive(Debug)]
 pub(super) struct Crowd {
     most: usize,
@@ -54,6 +68,7 @@ pub(super) struct Crowd {
 #[derive(Debug)]
 pub(in crate::export::http) struct Guest {
     rooms: Arc<Rooms>,
+    origin: Origin,
     place: Mutex<Place>,
     /// It must go at once: another one needs its room.
     pub(super) shown_out: Notify,
@@ -93,6 +108,7 @@ impl Rooms {
             readers: Arc::new(Semaphore::new(limits.readers)),
             followers: Arc::new(Semaphore::new(limits.followers)),
             takes: limits.takes,
+            pulse: limits.pulse,
         }
     }
 }
@@ -103,9 +119,10 @@ impl Crowd {
         inside.retain(|one| one.strong_count() > 0);
         inside.push_back(Arc::downgrade(guest));
         if inside.len() > self.most
-            && let Some(first) = inside.pop_front().and_then(|first| first.upgrade())
+            && let Some(one) = one_too_many(&inside)
         {
-            first.shown_out.notify_one();
+            inside.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(&one)));
+            one.shown_out.notify_one();
         }
     }
 
@@ -119,11 +136,23 @@ impl Crowd {
     }
 }
 
+/// The first of those who have come from where most have.
+fn one_too_many(inside: &VecDeque<Weak<Guest>>) -> Option<Arc<Guest>> {
+    let guests: Vec<Arc<Guest>> = inside.iter().filter_map(Weak::upgrade).collect();
+    let mut counts: BTreeMap<Origin, usize> = BTreeMap::new();
+    for guest in &guests {
+        *counts.entry(guest.origin).or_default() += 1;
+    }
+    let most = counts.values().copied().max()?;
+    guests.into_iter().find(|guest| counts.get(&guest.origin) == Some(&most))
+}
+
 impl Guest {
-    pub(super) fn new(rooms: &Arc<Rooms>) -> Arc<Self> {
+    pub(super) fn new(rooms: &Arc<Rooms>, origin: Origin) -> Arc<Self> {
         let rooms = Arc::clone(rooms);
         let place = Mutex::new(Place::None);
-        Arc::new(Self { rooms, place, shown_out: Notify::new(), over: Notify::new(), gone: Notify::new() })
+        let (shown_out, over, gone) = (Notify::new(), Notify::new(), Notify::new());
+        Arc::new(Self { rooms, origin, place, shown_out, over, gone })
     }
 
     pub(super) fn rooms(&self) -> &Rooms {
@@ -145,6 +174,11 @@ impl Guest {
     /// For how long what is sent to a follower waits to be taken.
     pub(in crate::export::http) fn takes_within(&self) -> Duration {
         self.rooms.takes
+    }
+
+    /// How often a follower is sent something.
+    pub(in crate::export::http) fn pulse(&self) -> Duration {
+        self.rooms.pulse
     }
 
     /// What it follows has ended.

@@ -178,8 +178,8 @@ const MORE: &[(&str, &str, u16)] = &[
     ("/api/v1/ack/{id}", "/api/v1/ack/backup", 409),
     ("/api/v1/resume/{id}", "/api/v1/resume/backup", 409),
     ("/api/v1/remount/{id}", "/api/v1/remount/backup", 422),
-    ("/volumes/{id}", "/volumes/nobody", 404),
-    ("/volumes/{id}", "/volumes/%ff", 400),
+    ("/", "/?volume=nobody", 404),
+    ("/", "/?volume=%ff&from=x", 400),
     ("/", "/?from=x", 400),
     ("/", "/?volume=nobody", 404),
 ];

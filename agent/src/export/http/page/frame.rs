@@ -6,8 +6,8 @@ use super::{SCRIPT, STYLE};
 use crate::export::timestamp::Timestamp;
 use crate::export::view::doctor::HostFacts;
 
-/// Seconds after which a browser without scripts loads the page again.
-const AGAIN: u32 = 15;
+/// Seconds after which a browser without scripts loads the page again. Time enough to write a filter.
+const AGAIN: u32 = 60;
 /// A picture of its own keeps browsers from asking for one elsewhere.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath \
                     d='M1 14 6 3l3 6 2-3 4 8z' fill='%23607d8b'/%3E%3C/svg%3E";

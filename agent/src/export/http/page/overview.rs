@@ -1,7 +1,5 @@
 //! The first page: how many are sick, which, why, since when, and what is done about it.
 
-use std::sync::Arc;
-
 use super::filter::{Filter, ON_A_PAGE, STATES};
 use super::frame;
 use super::html::{Document, Escaped};
@@ -14,7 +12,7 @@ use crate::export::view::{EventView, VolumeList, VolumeView};
 pub(super) fn page(
     list: &VolumeList,
     filter: &Filter,
-    events: &[Arc<EventView>],
+    events: &[EventView],
     doctor: &DoctorReport,
 ) -> Document {
     let sick = list.volumes.iter().filter(|volume| volume.sick).count();

@@ -1,7 +1,7 @@
 //! What several pages show: states, times, events.
 
 use std::fmt::{self, Display};
-use std::sync::Arc;
+use std::time::Duration;
 
 use super::html::{Document, Escaped};
 use crate::export::age;
@@ -44,6 +44,9 @@ impl Display for Address<'_> {
     }
 }
 
+/// What is so little ahead of a snapshot has happened while it was made.
+const NOW: Duration = Duration::from_secs(1);
+
 /// A time, and how long ago it was.
 pub(super) struct Ago {
     pub(super) time: Timestamp,
@@ -54,7 +57,11 @@ impl Display for Ago {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = self.time.whole_seconds();
         write!(f, "<time datetime=\"{time}\" title=\"{time}\">")?;
-        if self.time > self.now {
+        // A moment later than what is shown is no time to come.
+        let is_now = self.time > self.now && self.time.since(self.now) < NOW;
+        if is_now {
+            f.write_str("now</time>")
+        } else if self.time > self.now {
             write!(f, "in {}</time>", age::span(self.time.since(self.now)))
         } else {
             write!(f, "{} ago</time>", age::span(self.now.since(self.time)))
@@ -104,7 +111,7 @@ pub(super) fn done(volume: &VolumeView, now: Timestamp) -> Option<String> {
 }
 
 /// Events, newest first.
-pub(super) fn events(html: &mut Document, events: &[Arc<EventView>], now: Timestamp, names: bool) {
+pub(super) fn events(html: &mut Document, events: &[EventView], now: Timestamp, names: bool) {
     if events.is_empty() {
         html.put(format_args!("<p class=\"none\">Nothing has happened since the agent started.</p>"));
         return;
@@ -119,6 +126,9 @@ pub(super) fn events(html: &mut Document, events: &[Arc<EventView>], now: Timest
                     Address(volume),
                     Escaped(volume)
                 )),
+                None if event.is_about_all() => {
+                    html.put(format_args!("<span class=\"name\">all volumes</span> "))
+                }
                 None => html
                     .put(format_args!("<span class=\"name\">{}</span> ", Escaped(event.volumes.join(", ")))),
             }

@@ -1,27 +1,29 @@
 //! The page, as text.
 
-use std::sync::Arc;
-
 use agent_core::health::loss::Actor;
 use agent_core::id::VolumeId;
 use agent_core::pause::Pause;
 
 use super::super::super::sample::{quiet_volume, sample_chronicle, sample_host, sample_snapshot};
 use super::*;
-use crate::export::view::EventView;
 
 /// What has broken pages.
 const EVIL: &str = "<script>alert('x')</script>\"&\u{202e}\u{0}\n</title></style><!--";
 
+fn told(snapshot: &Snapshot, wanted: impl Fn(&EventView) -> bool) -> Vec<EventView> {
+    let events = sample_chronicle().latest(EVENTS, wanted);
+    events.iter().map(|event| event.as_of(snapshot.clock())).collect()
+}
+
 fn overview_of(snapshot: &Snapshot, filter: &Filter) -> String {
     let doctor = DoctorReport::of_agent(&sample_host(), snapshot);
-    let events = sample_chronicle().latest(EVENTS, |_| true);
+    let events = told(snapshot, |_| true);
     overview::page(&VolumeList::new(snapshot), filter, &events, &doctor).into_text()
 }
 
 fn page_of(snapshot: &Snapshot, id: &str) -> String {
     let view = VolumeView::new(find(snapshot, id).unwrap(), snapshot);
-    let events = sample_chronicle().latest(EVENTS, |event| event.is_about(id));
+    let events = told(snapshot, |event| event.is_about(id));
     volume::page(&view, snapshot.timestamp(), &events, &sample_host()).into_text()
 }
 
@@ -68,7 +70,7 @@ fn nothing_from_outside_reaches_a_page_as_markup() {
     let event = EventView { message: EVIL.into(), volume: Some(EVIL.into()), ..first_event() };
     let doctor = DoctorReport::of_agent(&sample_host(), &snapshot);
     let list = VolumeList::new(&snapshot);
-    let html = overview::page(&list, &Filter::default(), &[Arc::new(event)], &doctor).into_text();
+    let html = overview::page(&list, &Filter::default(), &[event], &doctor).into_text();
     assert_harmless(&html);
     let json = serde_json::to_string(&list).unwrap();
     assert!(!json.contains('\u{0}') && json.contains("\\u0000"), "{json}");

@@ -1,7 +1,6 @@
 //! The page of one volume: everything that is known of it.
 
 use std::fmt::Display;
-use std::sync::Arc;
 
 use super::filter::Filter;
 use super::frame;
@@ -14,12 +13,7 @@ use crate::export::view::doctor::HostFacts;
 use crate::export::view::{ErrorCount, EventView, LossView, PlanView, VolumeView};
 
 /// The page.
-pub(super) fn page(
-    volume: &VolumeView,
-    now: Timestamp,
-    events: &[Arc<EventView>],
-    host: &HostFacts,
-) -> Document {
+pub(super) fn page(volume: &VolumeView, now: Timestamp, events: &[EventView], host: &HostFacts) -> Document {
     let title = format!("{}: {} · mountie", volume.id, volume.state);
     frame::page((&title, now, host), &Filter::default(), |html| {
         head(html, volume, now);

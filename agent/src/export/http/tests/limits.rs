@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 
 use super::super::check::{self, Turn};
 use super::super::listen::{Limits, Peer};
-use super::super::scrape::SCRAPE_LASTS;
+use super::super::texts::LASTS;
 use super::{PATIENCE, Server, WIDE, fresh_snapshot};
 use crate::export::Snapshot;
 use crate::export::sample::{quiet_volume, sample_snapshot};
@@ -133,18 +133,21 @@ async fn slow_readers_have_their_time_and_slow_scrapers_little() {
 async fn scrapes_of_one_snapshot_share_one_text_for_each_format() {
     let server = Server::start(fresh_snapshot()).await;
     let shared = &server.shared;
-    let scrape = |format| shared.scraped.text(&shared.metrics, &shared.snapshot(), format);
+    let scrape = |format| {
+        let snapshot = shared.snapshot();
+        shared.scraped.text(format, &snapshot, || shared.metrics.render(&snapshot, format))
+    };
     for format in Format::ALL {
         let first = scrape(format);
         // Only the first was rendered: they are the same bytes in memory, unless this took longer than one lasts.
-        let made = || shared.scraped.with_last(format, |last| last.made).unwrap();
+        let made = || shared.scraped.with_last(&format, |last| last.made).unwrap();
         let of_first = made();
         let second = scrape(format);
         assert_eq!(first.as_ptr() == second.as_ptr(), made() == of_first);
         server.publish.send_replace(Arc::new(fresh_snapshot()));
         assert_ne!(scrape(format).as_ptr(), second.as_ptr());
-        let aged = clock::now() - SCRAPE_LASTS;
-        shared.scraped.with_last(format, |last| last.made = aged).unwrap();
+        let aged = clock::now() - LASTS;
+        shared.scraped.with_last(&format, |last| last.made = aged).unwrap();
         drop(scrape(format));
         assert!(made() > aged, "an old text was given");
     }
@@ -184,7 +187,7 @@ fn over_tcp_looks_are_made_once_a_second_and_not_at_healthy_automounts() {
     let cases =
         [(on_a_trap(&old), Turn::Never), (on_a_trap(&sick), now), (young, soon), (old, now), (stuck, now)];
     for (number, (volume, expected)) in cases.into_iter().enumerate() {
-        assert_eq!(check::turn(Peer::Remote, &volume), expected, "case {number}");
+        assert_eq!(check::turn(Peer::Remote(None), &volume), expected, "case {number}");
         assert_eq!(check::turn(local, &volume), now, "case {number}");
     }
 }

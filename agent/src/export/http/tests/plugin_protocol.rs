@@ -51,6 +51,9 @@ async fn docker_is_told_the_truth_and_changes_nothing() {
     assert_eq!(ask("/VolumeDriver.Path", "{\"Name\":\"backup\"}").await.1["Mountpoint"], "/mnt/backup");
     for (path, body, status, words) in [
         ("/VolumeDriver.Get", "{\"Name\":\"x\"}", 500, "no volume `x`"),
+        // Docker keeps to a driver that knows a name: places are no names.
+        ("/VolumeDriver.Get", "{\"Name\":\"mnt/models\"}", 500, "no volume `mnt/models`"),
+        ("/VolumeDriver.Path", "{\"Name\":\"/mnt/models\"}", 500, "no volume"),
         ("/VolumeDriver.Get", "{", 400, "not understood"),
         ("/VolumeDriver.Create", "{\"Name\":\"x\"}", 500, "only tells"),
         ("/VolumeDriver.Mount", "{\"Name\":\"models\",\"ID\":\"1\"}", 500, "only tells"),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::order::{Deed, NodeDeed};
 use hyper::StatusCode;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -158,6 +159,67 @@ async fn who_comes_from_another_run_of_the_agent_is_told_so() {
     assert_eq!((json.get("restarted"), json["events"].as_array().unwrap().len()), (None, 0));
     let (_, json) = server.json("/api/v1/events?limit=1").await;
     assert_eq!(json["events"][0]["id"], last.to_string());
+}
+
+#[tokio::test]
+async fn who_goes_on_from_an_event_with_a_limit_is_given_the_oldest_and_misses_nothing() {
+    let server = Server::start(fresh_snapshot()).await;
+    falls(&server, "models", 7);
+    let (_, json) = server.json("/api/v1/events?limit=2").await;
+    assert_eq!(json["last"], server.chronicle.last().to_string());
+    let mut after = EventId::new(server.chronicle.last().run(), 0);
+    let mut seen = Vec::new();
+    loop {
+        let (_, json) = server.json(&format!("/api/v1/events?after={after}&limit=3")).await;
+        let events = json["events"].as_array().unwrap();
+        seen.extend(events.iter().rev().map(|event| event["id"].as_str().unwrap().to_owned()));
+        if events.is_empty() {
+            break;
+        }
+        after = json["last"].as_str().unwrap().parse().unwrap();
+    }
+    let all =
+        (1..=server.chronicle.last().number()).map(|number| EventId::new(after.run(), number).to_string());
+    assert_eq!(seen, all.collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_others_hear_of_is_no_pulse_for_one_who_hears_of_nothing() {
+    let limits = Limits { pulse: Duration::from_millis(300), ..WIDE };
+    let server = Server::start_with(fresh_snapshot(), limits).await;
+    let mut follower = Follower::start(&server, "&volume=scratch", "").await;
+    follower.until("id: ").await;
+    let pulsed = follower.until(": nothing new\n");
+    let others = async {
+        loop {
+            falls(&server, "models", 1);
+            tokio::time::sleep(limits.pulse / 6).await;
+        }
+    };
+    let sent = tokio::select! {
+        sent = pulsed => sent,
+        () = others => unreachable!(),
+    };
+    assert!(!sent.contains("\"volume\":\"models\""), "{sent}");
+    // A browser that comes back goes on from the last that others heard of.
+    let id: EventId = follower.until("\n\n").await.trim().trim_start_matches("id: ").parse().unwrap();
+    assert!(id.number() > 3, "{id}");
+}
+
+#[tokio::test]
+async fn what_is_done_to_the_node_is_about_every_volume() {
+    let server = Server::start(fresh_snapshot()).await;
+    let mut follower = Follower::start(&server, "&volume=scratch", "").await;
+    follower.until("id: ").await;
+    server.chronicle.deed(&NodeDeed {
+        at: seconds(900),
+        deed: Deed::Pause,
+        volume: None,
+        by: None,
+        message: "paused the repairs of every volume".to_owned(),
+    });
+    server.chronicle.show();
+    follower.until("\"kind\":\"pause\"").await;
 }
 
 #[tokio::test]
