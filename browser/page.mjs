@@ -14,7 +14,8 @@ function must(holds, otherwise) {
 }
 
 const ask = async (path) => (await fetch(address + path)).json();
-const picture = (page, file) => page.screenshot({ path: join(folder, file), fullPage: true });
+// As much as a window shows.
+const picture = (page, file) => page.screenshot({ path: join(folder, file) });
 // The cards of the overview, by the volume's name.
 const cards = (page) =>
   page.$$eval(".volumes li", (all) =>

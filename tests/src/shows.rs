@@ -4,6 +4,7 @@
 mod chaos;
 mod demo;
 mod detection;
+mod docker;
 mod instructions;
 mod overhead;
 mod recovery;
@@ -49,6 +50,12 @@ pub(crate) const SHOWS: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: Duration::from_secs(3600),
         run: surface::run,
+    },
+    Case {
+        name: "docker",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(600),
+        run: docker::run,
     },
     Case {
         name: "scale",

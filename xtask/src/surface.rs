@@ -9,8 +9,10 @@ use anyhow::{Context, Result, bail};
 use crate::command::{need_root, root, step};
 use crate::{agent, setup};
 
+mod bench;
 mod browser;
 mod dashboards;
+mod docker;
 mod http;
 mod metrics;
 mod rules;
@@ -26,6 +28,10 @@ use world::World;
 enum Need {
     /// The agent's binary.
     Agent,
+    /// The test bench.
+    Bench,
+    /// Docker's daemon.
+    Docker,
     /// `promtool`.
     Promtool,
     /// The Python reader of OpenMetrics, which is strict.
@@ -42,6 +48,8 @@ impl Need {
     const fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
+            Self::Bench => "bench",
+            Self::Docker => "Docker",
             Self::Promtool => "promtool",
             Self::OpenMetricsReader => "python3-prometheus-client",
             Self::Node => "Node.js",
@@ -61,7 +69,7 @@ struct Check {
 }
 
 /// Every check, in order.
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 16] = [
     rules::SYNTAX,
     rules::TESTED,
     runbooks::COMMANDS,
@@ -71,6 +79,8 @@ const CHECKS: [Check; 14] = [
     rules::ALERTS,
     dashboards::QUERIES,
     browser::TYPES,
+    browser::OPENAPI,
+    docker::PLUGIN,
     // One more volume breaks in the last of them.
     browser::PAGE[0],
     browser::PAGE[1],
@@ -83,6 +93,7 @@ const CHECKS: [Check; 14] = [
 struct Scene {
     /// The agent's binary.
     binary: Option<PathBuf>,
+    bench: Option<PathBuf>,
     tools: Tools,
     /// Where programs of Node.js lie.
     programs: Option<PathBuf>,
@@ -93,6 +104,11 @@ impl Scene {
     /// The agent's binary, for checks that need it.
     fn binary(&self) -> Result<&Path> {
         self.binary.as_deref().context("the check does not say that it needs the agent")
+    }
+
+    /// The test bench, for checks that need it.
+    fn bench(&self) -> Result<&Path> {
+        self.bench.as_deref().context("the check does not say that it needs the bench")
     }
 
     /// The folder of programs of Node.js, for checks that need it.
@@ -133,6 +149,7 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     } else {
         None
     };
+    let bench = if is_world_needed || is_needed(Need::Bench) { Some(bench::build()?) } else { None };
     let tools = Tools::find(&root().join("target/surface"))?;
     if is_needed(Need::Chromium) {
         browser::install(browser::CHROMIUM)?;
@@ -143,11 +160,11 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     } else {
         None
     };
-    let world = match &binary {
-        Some(binary) if is_world_needed => Some(World::start(binary, &tools)?),
+    let world = match (&binary, &bench) {
+        (Some(binary), Some(bench)) if is_world_needed => Some(World::start(binary, bench, &tools)?),
         _ => None,
     };
-    let scene = Scene { binary, tools, programs, world };
+    let scene = Scene { binary, bench, tools, programs, world };
     let rows: Vec<Row> = chosen.into_iter().map(|check| row(check, &scene)).collect();
     print!("{}", table(&rows));
     let failed = rows.iter().filter(|row| row.result.is_err()).count();

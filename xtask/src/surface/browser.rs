@@ -17,6 +17,9 @@ use crate::setup::{Package, ensure_installed};
 pub(super) const TYPES: Check =
     Check { name: "dashboards: Grafana's types take them", needs: &[Need::Node], run: types };
 
+pub(super) const OPENAPI: Check =
+    Check { name: "api: a validator takes its description", needs: &[Need::Node, Need::World], run: openapi };
+
 /// The looks at the status page, the last of which breaks one more volume.
 pub(super) const PAGE: [Check; 5] = [
     look("page: every volume, wide and dark", |scene| look_at(scene, "wide")),
@@ -41,7 +44,7 @@ pub(super) const CHROMIUM: &[Package] = &[
 /// Where the programs are, and what they need to be installed.
 const SOURCE: &str = "browser";
 const MANIFESTS: [&str; 2] = ["package.json", "package-lock.json"];
-const PROGRAMS: [&str; 2] = ["grafana.mjs", "page.mjs"];
+const PROGRAMS: [&str; 3] = ["grafana.mjs", "openapi.mjs", "page.mjs"];
 /// What a program says when something may change.
 const NOW: &str = "now";
 
@@ -80,6 +83,12 @@ fn types(scene: &Scene) -> Result<String> {
     let said =
         quiet(Command::new("node").arg("grafana.mjs").args(&dashboards).current_dir(scene.programs()?))?;
     Ok(said.lines().collect::<Vec<_>>().join("; "))
+}
+
+fn openapi(scene: &Scene) -> Result<String> {
+    let document = format!("http://{}/api/v1/openapi.json", scene.world()?.agent);
+    let said = quiet(Command::new("node").args(["openapi.mjs", &document]).current_dir(scene.programs()?))?;
+    Ok(said.trim().to_owned())
 }
 
 /// Runs one look, and breaks one more volume when it says so.

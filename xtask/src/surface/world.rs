@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::http;
 use super::tools::Tools;
-use crate::command::{cargo, root, step};
-use crate::{built, operator};
+use crate::command::{root, step};
+use crate::operator;
 
 /// What the show prints while all is well, before the agent's address.
 const LISTENS: &str = "surface listens ";
@@ -56,8 +56,8 @@ struct Server(Child);
 
 impl World {
     /// Starts both, and waits until Prometheus has seen enough.
-    pub(super) fn start(binary: &Path, tools: &Tools) -> Result<Self> {
-        let (show, agent) = Show::start(binary)?;
+    pub(super) fn start(binary: &Path, bench: &Path, tools: &Tools) -> Result<Self> {
+        let (show, agent) = Show::start(binary, bench)?;
         let prometheus = free_address()?;
         let server = Server::start(tools, prometheus, agent)?;
         let world = Self { agent, prometheus, _server: server, show: RefCell::new(show) };
@@ -118,11 +118,7 @@ pub(super) fn wait_for(what: &str, mut look: impl FnMut() -> Result<bool>) -> Re
 }
 
 impl Show {
-    fn start(binary: &Path) -> Result<(Self, SocketAddr)> {
-        step("building the bench");
-        let tests =
-            built::tests(cargo().args(["test", "--package", "integration-tests", "--test", "cases"]))?;
-        let bench = tests.get("cases").context("cargo has built no test binary `cases`")?;
+    fn start(binary: &Path, bench: &Path) -> Result<(Self, SocketAddr)> {
         step("starting an agent");
         let mut process = Command::new(bench)
             .args(["--show", "surface"])

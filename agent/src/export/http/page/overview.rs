@@ -174,16 +174,20 @@ fn card(html: &mut Document, volume: &VolumeView, now: Timestamp) {
 fn sources(html: &mut Document, doctor: &DoctorReport) {
     let off = doctor.sources.iter().filter(|source| source.state != SourceWord::Running).count();
     let attached = doctor.programs.iter().filter(|program| program.state == ProgramWord::Attached).count();
-    let (total, programs) = (doctor.sources.len(), doctor.programs.len());
+    let failed_programs =
+        doctor.programs.iter().filter(|program| program.state == ProgramWord::Failed).count();
+    let total = doctor.sources.len();
     html.put(format_args!("<section><details id=\"sources\"><summary><h2>Sources</h2> "));
     if off == 0 {
         html.put(format_args!("all {total} run"));
     } else {
         html.put(format_args!("{off} of {total} do not run in full"));
     }
-    html.put(format_args!(
-        "; {attached} of {programs} kernel programs attached</summary><ul class=\"sources\">"
-    ));
+    html.put(format_args!("; kernel programs: {attached} attached"));
+    if failed_programs > 0 {
+        html.put(format_args!(", {failed_programs} failed"));
+    }
+    html.put(format_args!("</summary><ul class=\"sources\">"));
     for source in &doctor.sources {
         let (class, sign, word) = match source.state {
             SourceWord::Running => ("good", "✓", "running"),

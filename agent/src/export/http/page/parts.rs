@@ -103,9 +103,9 @@ pub(super) fn done(volume: &VolumeView, now: Timestamp) -> Option<String> {
         return last;
     }
     let next = volume.next_attempt.map(|at| format!("the next attempt is in {}", age::span(at.since(now))));
-    let why_not = volume.not_repaired.clone().or_else(|| {
-        (volume.mode == "observe").then(|| "Nothing is done: mode observe only watches".to_owned())
-    });
+    // Where nothing would be done, what is missing for it is no news.
+    let watches = (volume.mode == "observe").then(|| "Nothing is done: mode observe only watches".to_owned());
+    let why_not = watches.or_else(|| volume.not_repaired.clone());
     let told: Vec<String> = last.into_iter().chain(why_not).chain(next).collect();
     (!told.is_empty()).then(|| told.join("; "))
 }

@@ -113,7 +113,7 @@ fn the_first_page_says_which_are_sick_why_since_when_and_what_is_done() {
         "Being repaired by plan 7 (mount): mount filer1:/export/models (type nfs4) at /run/mountie/stage/7",
         "Nothing is done: mode observe only watches",
         "plan 7, by mount: the helper ended with code 32",
-        "1 of 3 kernel programs attached",
+        "kernel programs: 1 attached, 1 failed",
         "load: EPERM; lost without it: some errors; left: probes only",
         "<noscript><meta http-equiv=\"refresh\"",
     ] {
