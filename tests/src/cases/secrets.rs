@@ -7,21 +7,31 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, run_binary, toml_string};
+use integration_tests::harness::agent::{
+    Agent, SOON, Setup, Volume, run_binary, run_binary_with, toml_string,
+};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector};
-use integration_tests::harness::mnt_ns::mount_from;
+use integration_tests::harness::mnt_ns::{bind, mount_from};
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process;
 use integration_tests::harness::words;
 
-pub(crate) const CASES: &[Case] = &[Case {
-    name: "passwords_in_sources_and_in_what_helpers_say_are_shown_nowhere",
-    needs: &[Need::Root, Need::Fuse],
-    timeout: Duration::from_secs(150),
-    run: nowhere,
-}];
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "passwords_in_sources_and_in_what_helpers_say_are_shown_nowhere",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(150),
+        run: nowhere,
+    },
+    Case {
+        name: "passwords_in_fstab_and_in_variables_are_shown_nowhere",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(150),
+        run: from_elsewhere,
+    },
+];
 
 /// What is looked for.
 const SECRET: &str = "Zx9";
@@ -73,6 +83,55 @@ const REFUSED: &[&str] = &[
     "[volume.repair]\nenvironment_file = \"/etc/password=Zx9\"",
     "[volume.repair]\nunit = \"password=Zx9\"",
 ];
+
+/// Variables in which a person might write one: of settings that take other things, and of none.
+const VARIABLES: &[(&str, &str)] = &[
+    ("MOUNTIE_AGENT_LISTEN", "https://u:Zx9@127.0.0.1:9747"),
+    ("MOUNTIE_AGENT_SOCKET", "password=Zx9"),
+    ("MOUNTIE_AGENT_STATE_DIR", "--token=Zx9"),
+    ("MOUNTIE_KERNEL_FAMILY", "secret=Zx9"),
+    ("MOUNTIE_DEFAULTS_INTERVAL", "password=Zx9"),
+    ("MOUNTIE_DEFAULTS_MODE", "pass=Zx9"),
+    ("MOUNTIE_LOG", "info,password=Zx9"),
+    ("MOUNTIE_VOLUME_PASSWORD", "Zx9"),
+    ("MOUNTIE_PASSWORD", "Zx9"),
+];
+
+fn from_elsewhere(bench: &mut Bench) -> Result<()> {
+    let good = bench.write("good.toml", b"[[volume]]\nname = \"v\"\nmountpoint = \"/mnt/v\"\n")?;
+    fs::set_permissions(&good, fs::Permissions::from_mode(0o600))?;
+    let good = good.display().to_string();
+    let mut said = Vec::new();
+    for variable in VARIABLES {
+        for question in [&["check-config", &good][..], &["doctor"], &["status"]] {
+            let told = run_binary_with(&[*variable], question)?;
+            let told = String::from_utf8_lossy(&[told.stdout, told.stderr].concat()).into_owned();
+            said.push((format!("{} with {}", question.join(" "), variable.0), told));
+        }
+    }
+
+    let injector = Injector::start(bench, "volume", "here")?;
+    let place = injector.mountpoint().display();
+    let entry = format!("https://u:Zx9@dav.example/ {place} davfs password=Zx9,noauto 0 0\n# secret=Zx9\n");
+    let fstab = bench.write("fstab", entry.as_bytes())?;
+    bind(&fstab, Path::new("/etc/fstab"))?;
+    let volume = Volume::at("v", injector.mountpoint()).set("interval", "300ms").set("deadline", "2s");
+    let body = format!("{}max_attempts = 2\n", volume.repaired(&[("method", "fstab")]).to_toml());
+    let mut agent = Agent::start_with(bench, &Setup::new(bench, &body)?)?;
+    agent.wait_state("v", "healthy")?;
+    injector.kill()?;
+    agent.wait_scrape("the entry is refused", |scrape| {
+        Ok(words::repairs(scrape, "v", "not_prepared") >= 1.0)
+    })?;
+    said.extend(all_that_is_said(&agent, &["v".to_owned()])?);
+    agent.terminate(SOON)?;
+    said.push(("the log".to_owned(), agent.log()?));
+    said.extend(files_below(&bench.path("state"))?);
+    is_nowhere(&said)?;
+    let described = said.iter().find(|(place, _)| place == "describe v").context("not described")?;
+    ensure!(described.1.contains("carries a secret"), "{}", described.1);
+    Ok(())
+}
 
 fn refused(bench: &Bench) -> Result<()> {
     for lines in REFUSED {
@@ -155,13 +214,18 @@ fn nowhere(bench: &mut Bench) -> Result<()> {
         ensure!(state.iter().any(|(place, _)| place.contains(part)), "no {part} among {state:?}");
     }
     said.extend(state);
-    for (place, text) in &said {
-        ensure!(!text.contains(SECRET), "in {place}:\n{text}");
-        ensure!(!text.is_empty() || place.contains("journal"), "{place} says nothing");
-    }
+    is_nowhere(&said)?;
     // What is not secret is told: a person must see what the helper said.
     let described = said.iter().find(|(place, _)| place == "describe v").context("not described")?;
     ensure!(described.1.contains("username=u") && described.1.contains("trying"), "{}", described.1);
+    Ok(())
+}
+
+fn is_nowhere(said: &[(String, String)]) -> Result<()> {
+    for (place, text) in said {
+        ensure!(!text.contains(SECRET), "in {place}:\n{text}");
+        ensure!(!text.is_empty() || place.contains("journal"), "{place} says nothing");
+    }
     Ok(())
 }
 
@@ -191,6 +255,7 @@ fn all_that_is_said(agent: &Agent, names: &[String]) -> Result<Vec<(String, Stri
         questions.extend(["json", "yaml"].map(|output| vec!["describe", "-o", output, name]));
     }
     questions.extend(["table", "wide", "json", "yaml"].map(|output| vec!["status", "-o", output]));
+    questions.push(vec!["doctor"]);
     for question in questions {
         let told = agent.command(&question)?;
         said.push((question.join(" "), String::from_utf8_lossy(&told.stdout).into_owned()));

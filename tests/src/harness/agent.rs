@@ -268,7 +268,16 @@ pub fn is_agent(process: u32) -> bool {
 /// # Errors
 /// When it does not end in time.
 pub fn run_binary(arguments: &[&str]) -> Result<Output> {
-    run_within(clean([].into_iter())?.args(arguments), SOON)
+    run_binary_with(&[], arguments)
+}
+
+/// The same, with variables.
+///
+/// # Errors
+/// When it cannot be started, or has not ended in time.
+pub fn run_binary_with(variables: &[(&str, &str)], arguments: &[&str]) -> Result<Output> {
+    let mut command = clean([].into_iter())?;
+    run_within(command.envs(variables.iter().copied()).args(arguments), SOON)
 }
 
 /// Whether exactly this state of a volume is set.
