@@ -219,6 +219,7 @@ impl EventLoop {
                 event => self.take(event),
             }
         }
+        self.end_plans(&mut signals).await;
         self.end().await;
         ExitCode::Ok
     }
@@ -433,7 +434,6 @@ impl EventLoop {
     /// Ends what can be ended at once. A worker or helper that cannot be killed is left behind: it holds nothing
     /// of the agent's.
     async fn end(mut self) {
-        self.plans.abort_all();
         self.asks.end();
         if !self.store.is_kept().await {
             warn!("Not all that is known of volumes is on disk");

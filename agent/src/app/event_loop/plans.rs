@@ -13,12 +13,20 @@ use agent_core::remediation::{Outcome, Plan};
 use agent_core::verdict::{Advice, HealthState};
 use agent_core::volume::Mode;
 use tokio::task::{Id, JoinError};
+use tracing::{info, warn};
 
-use super::{EventLoop, told};
+use super::signals::Signals;
+use super::{Event, EventLoop, told};
 use crate::export::events;
 use crate::export::metrics::Suppression;
 use crate::export::view::QuestionView;
 use crate::remediation::Control;
+
+/// A plan that has shown its new mount needs no longer to bring it to containers. The unit of the service manager must
+/// leave the agent more than this.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+type PlanEnd = Result<(Id, PlanReport), JoinError>;
 
 impl EventLoop {
     pub(super) fn execute(&mut self, plan: Plan) {
@@ -49,12 +57,24 @@ impl EventLoop {
         self.asks.ask(question, evidence);
     }
 
-    pub(super) fn take_plan_end(&mut self, end: Result<(Id, PlanReport), JoinError>) {
+    pub(super) fn take_plan_end(&mut self, end: PlanEnd) {
+        let Some((plan, report)) = self.tell_plan_end(end) else { return };
+        self.sources.rescan();
+        let is_cut_off = report.outcome == Outcome::Interrupted;
+        if is_cut_off {
+            let Plan { id, volume, mountpoint, stage, old, marks, .. } = plan;
+            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old, marks };
+            self.feed(Input::Unfinished(vec![unfinished]));
+        }
+        self.feed(Input::PlanFinished(report));
+    }
+
+    fn tell_plan_end(&mut self, end: PlanEnd) -> Option<(Plan, PlanReport)> {
         let (id, report) = match end {
             Ok((id, report)) => (id, Some(report)),
             Err(error) => (error.id(), None),
         };
-        let Some((plan, _)) = self.carriers.remove(&id) else { return };
+        let (plan, _) = self.carriers.remove(&id)?;
         self.take_shows();
         let report = report.unwrap_or_else(|| {
             tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
@@ -65,14 +85,34 @@ impl EventLoop {
         self.metrics.observe_plan(&plan, &report);
         events::log_plan_finished(&plan, &report);
         self.chronicle.repair_ended(&plan, &report);
-        self.sources.rescan();
-        let is_cut_off = report.outcome == Outcome::Interrupted;
-        if is_cut_off {
-            let Plan { id, volume, mountpoint, stage, old, marks, .. } = plan;
-            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old, marks };
-            self.feed(Input::Unfinished(vec![unfinished]));
+        Some((plan, report))
+    }
+
+    /// The agent ends: plans that nobody has seen anything of stop and clear away, others are brought to their end. What
+    /// is half done would be the next agent's to settle, and there may be none. Who asks a second time waits no more.
+    pub(super) async fn end_plans(&mut self, signals: &mut Signals) {
+        if self.carriers.is_empty() {
+            return;
         }
-        self.feed(Input::PlanFinished(report));
+        info!(plans = self.carriers.len(), "Repairs are brought to an end first");
+        for (_, stop) in self.carriers.values() {
+            stop.stop();
+        }
+        let patience = tokio::time::sleep(ENDS_WITHIN);
+        tokio::pin!(patience);
+        loop {
+            tokio::select! {
+                end = self.plans.join_next_with_id() => match end {
+                    // Nothing follows from it any more.
+                    Some(end) => drop(self.tell_plan_end(end)),
+                    None => return,
+                },
+                () = &mut patience => break,
+                event = signals.recv() => if matches!(event, Event::End(_)) { break },
+            }
+        }
+        warn!(plans = self.carriers.len(), "Repairs are cut off, the next agent settles them");
+        self.plans.abort_all();
     }
 
     /// Ends a plan that has shown nothing yet.
