@@ -53,7 +53,7 @@ use crate::sys::clock;
 use absences::Absences;
 use child::{ChildError, Ending, Launcher};
 use servers::{Permit, Servers};
-use wire::{Known, Request, Step, WireAction};
+use wire::{Known, Related, Request, Step, WireAction};
 
 /// The time an undo step gets at least: the plan's own may be used up.
 const UNDO_LIMIT: Duration = Duration::from_secs(10);
@@ -63,6 +63,24 @@ const LINGER: Duration = Duration::from_secs(2);
 const FIND_LIMIT: Duration = Duration::from_secs(10);
 /// EAGAIN: no child could be started.
 const NO_CHILD: Errno = Errno(11);
+
+/// Who holds what a plan is about to replace.
+#[derive(Clone, Debug, Default)]
+pub struct Holders {
+    /// Their mounts, by their ids.
+    found: BTreeSet<u32>,
+    /// Those with peers or a master.
+    related: Related,
+}
+
+impl Holders {
+    /// The mounts in other places than the plan's own.
+    #[must_use]
+    pub fn elsewhere(&self, plan: &Plan) -> BTreeSet<MountId> {
+        let is_here = |id: &MountId| plan.marks.as_ref().is_some_and(|marks| marks.here.contains(id));
+        self.found.iter().copied().map(MountId).filter(|id| !is_here(id)).collect()
+    }
+}
 
 /// What the executor needs to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,11 +130,22 @@ impl Executor {
 
     /// The same, and it can be stopped until it changes the volume's place itself.
     pub async fn execute_under(&self, plan: Plan, control: Control) -> PlanReport {
+        let holders = self.find_holders(&plan, &control).await;
+        self.execute_knowing(plan, holders, control).await
+    }
+
+    /// Finds who holds what a plan is about to replace. Nothing is touched: it can be written down first.
+    pub async fn find_holders(&self, plan: &Plan, control: &Control) -> Holders {
+        let limits = Limits { wait: plan.timeout, act: FIND_LIMIT };
+        let step = self.find_consumers(plan, limits, control.stopped()).await;
+        Holders { found: step.found, related: step.related }
+    }
+
+    /// Carries out a plan, with who holds what it replaces.
+    pub async fn execute_knowing(&self, plan: Plan, holders: Holders, control: Control) -> PlanReport {
         let mut course = Course { gone_at: self.absences.begin(&plan), ..Course::begin() };
         let mut is_aside = true;
-        let limits = Limits { wait: plan.timeout, act: FIND_LIMIT };
-        let consumers = self.find_consumers(&plan, limits, control.stopped()).await;
-        (course.consumers, course.known.related) = (consumers.found, consumers.related);
+        (course.consumers, course.known.related) = (holders.found, holders.related);
         for action in &plan.actions {
             let limits = course.limits(&plan, action);
             let step = if is_aside && control.is_stopped() {

@@ -9,13 +9,14 @@
 //! Plan ids are never used twice, since private places are named after them. Where a journal is there and was not
 //! read whole, its ids are not known: those of this run then begin at the clock's seconds.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use agent_core::id::{PlanId, VolumeId};
+use agent_core::id::{MountId, PlanId, VolumeId};
 use agent_core::memory::Memory;
 use agent_core::observation::Unfinished;
 use agent_core::pause::Pauses;
@@ -165,8 +166,8 @@ impl Store {
     ///
     /// # Errors
     /// The record could not be written. The store has counted it; the caller says so and goes on.
-    pub async fn intent(&self, plan: &Plan) -> Result<(), StoreError> {
-        self.write(What::Record(Record::intent(plan))).await
+    pub async fn intent(&self, plan: &Plan, holders: BTreeSet<MountId>) -> Result<(), StoreError> {
+        self.write(What::Record(Record::intent(plan, &holders))).await
     }
 
     /// Writes what became of a plan.

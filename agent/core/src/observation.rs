@@ -386,6 +386,8 @@ pub struct Unfinished {
     pub old: Option<SuperblockId>,
     /// What that one's mounts are known by.
     pub marks: Option<Marks>,
+    /// Mounts of that one elsewhere, to which the plan had to come as well.
+    pub holders: BTreeSet<MountId>,
 }
 
 #[cfg(test)]

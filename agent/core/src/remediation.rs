@@ -61,6 +61,8 @@ pub struct Marks {
     pub holding: Holding,
     /// Their ids that are never used again; none where the kernel does not tell them.
     pub unique: BTreeSet<u64>,
+    /// Their ids as long as they are in the table; not kept across restarts.
+    pub here: BTreeSet<MountId>,
 }
 
 impl Marks {
@@ -68,9 +70,11 @@ impl Marks {
     #[must_use]
     pub fn of(table: &MountTable, place: &BytePath, superblock: SuperblockId) -> Option<Self> {
         let stack = table.stack_at(place);
-        let mut mounts = stack.iter().rev().filter(|mount| mount.superblock == superblock).peekable();
-        let holding = Holding::of(mounts.peek()?);
-        Some(Self { holding, unique: mounts.filter_map(|mount| mount.unique).collect() })
+        let mounts: Vec<&Mount> =
+            stack.into_iter().rev().filter(|mount| mount.superblock == superblock).collect();
+        let holding = Holding::of(mounts.first()?);
+        let unique = mounts.iter().filter_map(|mount| mount.unique).collect();
+        Some(Self { holding, unique, here: mounts.iter().map(|mount| mount.id).collect() })
     }
 
     /// Whether a mount with the number is of that superblock still: as long as one of its mounts is there, nothing else

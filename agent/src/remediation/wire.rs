@@ -150,14 +150,14 @@ pub(super) struct WireMarks {
 }
 
 impl From<&Marks> for WireMarks {
-    fn from(Marks { holding, unique }: &Marks) -> Self {
+    fn from(Marks { holding, unique, .. }: &Marks) -> Self {
         Self { holding: WireHolding::from(holding), unique: unique.clone() }
     }
 }
 
 impl From<WireMarks> for Marks {
     fn from(WireMarks { holding, unique }: WireMarks) -> Self {
-        Self { holding: holding.into(), unique }
+        Self { holding: holding.into(), unique, here: BTreeSet::new() }
     }
 }
 

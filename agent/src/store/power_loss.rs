@@ -197,7 +197,7 @@ impl History {
                 self.next_plan += 1;
                 self.open.insert(id);
                 self.begin(Key::Plan(id), Some(1));
-                running.journal.append(&Record::intent(&plan(id))).unwrap();
+                running.journal.append(&Record::intent(&plan(id), &BTreeSet::new())).unwrap();
                 self.tell(|key| key == Key::Plan(id));
             }
             2 | 3 => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use agent_core::id::{PlanId, SuperblockId, VolumeId};
+use agent_core::id::{MountId, PlanId, SuperblockId, VolumeId};
 use agent_core::observation::Unfinished;
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
@@ -42,6 +42,9 @@ pub(super) enum Body {
         /// What its mounts are known by.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         marks: Option<Box<WireMarks>>,
+        /// Mounts of it elsewhere, which the plan has to come to as well, by their ids.
+        #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+        holders: BTreeSet<u32>,
         /// The boot during which it was written: device numbers mean nothing after it.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         boot: Option<String>,
@@ -75,7 +78,7 @@ pub(super) struct WireMarks {
 }
 
 impl From<&Marks> for WireMarks {
-    fn from(Marks { holding, unique }: &Marks) -> Self {
+    fn from(Marks { holding, unique, .. }: &Marks) -> Self {
         Self {
             root: Bytes::from(&holding.root),
             fstype: holding.fstype.clone(),
@@ -88,7 +91,7 @@ impl From<&Marks> for WireMarks {
 impl From<WireMarks> for Marks {
     fn from(WireMarks { root, fstype, source, unique }: WireMarks) -> Self {
         let source = BytePath::from(source).as_bytes().to_vec();
-        Self { holding: Holding { root: root.into(), fstype, source }, unique }
+        Self { holding: Holding { root: root.into(), fstype, source }, unique, here: BTreeSet::new() }
     }
 }
 
@@ -123,7 +126,7 @@ impl Record {
         Self { api_version: API_VERSION.to_owned(), body }
     }
 
-    pub(super) fn intent(plan: &Plan) -> Self {
+    pub(super) fn intent(plan: &Plan, holders: &BTreeSet<MountId>) -> Self {
         Self::new(Body::Intent {
             plan: plan.id.0,
             volume: plan.volume.as_str().to_owned(),
@@ -131,6 +134,7 @@ impl Record {
             stage: Bytes::from(&plan.stage),
             old: plan.old.map(|old| (old.major, old.minor)),
             marks: plan.marks.as_ref().map(|marks| Box::new(WireMarks::from(marks))),
+            holders: holders.iter().map(|id| id.0).collect(),
             boot: current_boot(),
             reason: plan.reason.map_or(without_reason(plan), agent_core::verdict::Reason::label).to_owned(),
         })
@@ -155,7 +159,7 @@ impl Record {
     /// of a mount that is in order: it is left out.
     pub(crate) fn into_unfinished(self) -> Option<Unfinished> {
         match self.body {
-            Body::Intent { plan, volume, mountpoint, stage, old, marks, boot, .. } => {
+            Body::Intent { plan, volume, mountpoint, stage, old, marks, holders, boot, .. } => {
                 let is_of_this_boot = boot.is_some() && boot == current_boot();
                 let old = old.filter(|_| is_of_this_boot);
                 Some(Unfinished {
@@ -165,6 +169,7 @@ impl Record {
                     stage: stage.into(),
                     old: old.map(|(major, minor)| SuperblockId { major, minor }),
                     marks: marks.filter(|_| is_of_this_boot).map(|marks| Marks::from(*marks)),
+                    holders: holders.into_iter().filter(|_| is_of_this_boot).map(MountId).collect(),
                 })
             }
             Body::Outcome { .. } | Body::Mark { .. } => None,

@@ -1,7 +1,8 @@
 //! Repairs that are cut off at any moment: by a sudden end of the agent, of a helper, or of a FUSE daemon. After each
 //! round everything is as if nothing had happened.
 //!
-//! The volume is a real FUSE daemon (bindfs), which is killed at the beginning of each round, so that a repair begins.
+//! The volume is a real FUSE daemon (bindfs), which is killed at the beginning of each round, so that a repair begins. A
+//! container holds the volume in four places, one of them read-only.
 //! Then something is killed after a random time, sometimes twice. A round ends when the volume is well again, and is
 //! checked then. Prints the seed: a run with the same one throws the same dice, though no two runs go alike.
 
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use integration_tests::harness::agent::{Agent, STAGE, Setup, Volume, is_in_state, run_binary};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::bindfs::{self, Bindfs};
+use integration_tests::harness::container::{self, Container};
 use integration_tests::harness::json::part;
 use integration_tests::harness::mnt_ns::{mounts_below, only_mount_at, table};
 use integration_tests::harness::process::{arguments, descendants, send};
@@ -74,6 +76,7 @@ struct Chaos<'a> {
     setup: Setup,
     agent: Option<Agent>,
     daemon: Bindfs,
+    container: Container,
     source: PathBuf,
     mountpoint: PathBuf,
     /// Entries of the mount table while all is well.
@@ -132,7 +135,10 @@ impl<'a> Chaos<'a> {
         let source = bench.make_directory("source")?;
         fs::write(source.join(".mountie"), SENTINEL).context("cannot write the sentinel")?;
         let mountpoint = bench.make_directory("volume")?;
+        let inner = source.join(container::INNER);
+        fs::create_dir(&inner).context("cannot make a directory of the volume")?;
         let daemon = Bindfs::mount(&source, &mountpoint)?;
+        let container = Container::start(bench, "pod", &mountpoint, false)?;
         let volume = Volume::at("models", &mountpoint)
             .set("source", &source.display().to_string())
             .set("fstype", bindfs::FSTYPE)
@@ -148,7 +154,18 @@ impl<'a> Chaos<'a> {
         let agent = Agent::start_with(bench, &setup)?;
         agent.wait_state("models", "healthy")?;
         let (mounts, dice, kills) = (mounts()?, Dice(seed), Kills::default());
-        Ok(Self { bench, setup, agent: Some(agent), daemon, source, mountpoint, mounts, dice, kills })
+        Ok(Self {
+            bench,
+            setup,
+            agent: Some(agent),
+            daemon,
+            container,
+            source,
+            mountpoint,
+            mounts,
+            dice,
+            kills,
+        })
     }
 
     fn round(&mut self, number: usize) -> Result<()> {
@@ -165,19 +182,23 @@ impl<'a> Chaos<'a> {
         for daemon in self.daemon.daemons() {
             send(daemon, Signal::SIGKILL).ok();
         }
+        let mut killed = Vec::new();
         for _ in 0..=self.dice.roll(2) {
-            pause(Duration::from_millis(self.dice.roll(WITHIN)));
-            self.kill_one()?;
+            let after = Duration::from_millis(self.dice.roll(WITHIN));
+            pause(after);
+            killed.push((after, self.kill_one()?));
         }
         if self.agent.is_none() {
             self.agent =
                 Some(Agent::start_with(self.bench, &self.setup).context("the agent does not start")?);
         }
         wait_for_some("all is as before", patiently(PATIENCE), || self.is_whole(&token).map(Some))
+            .with_context(|| format!("killed {killed:?}"))
     }
 
-    fn kill_one(&mut self) -> Result<()> {
-        match self.dice.victim() {
+    fn kill_one(&mut self) -> Result<Victim> {
+        let victim = self.dice.victim();
+        match victim {
             Victim::Agent => {
                 if let Some(agent) = self.agent.take() {
                     agent.kill()?;
@@ -199,7 +220,7 @@ impl<'a> Chaos<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(victim)
     }
 
     /// What must hold after every round.
@@ -217,6 +238,9 @@ impl<'a> Chaos<'a> {
         let read =
             |name| fs::read_to_string(self.mountpoint.join(name)).context("the volume does not answer");
         ensure!(read("token")? == token && read(".mountie")? == SENTINEL, "other content");
+        // A running container has followed, whatever was cut off.
+        self.container.follows(&self.mountpoint)?;
+        self.container.shares(&self.mountpoint, token)?;
         // Nothing is left.
         let left = mounts_below(STAGE.as_ref())?;
         ensure!(left.is_empty(), "mounts at the stage: {left:?}");

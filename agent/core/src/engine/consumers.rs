@@ -13,7 +13,7 @@ use crate::engine::{Engine, Output};
 use crate::id::{MountId, SuperblockId};
 use crate::memory::LeftMemory;
 use crate::observation::PlanReport;
-use crate::remediation::consumers::is_guard;
+use crate::remediation::consumers::{Holding, is_guard};
 use crate::remediation::{Action, Plan};
 use crate::time::Monotonic;
 use crate::topology::Mount;
@@ -232,6 +232,30 @@ impl Volume {
         let superblock = superblock.unwrap_or(SuperblockId { major: 0, minor: 0 });
         let (volume, ids, gone) = (self.id.clone(), BTreeSet::new(), BTreeSet::new());
         self.remember_former(Dead { volume, superblock, holding: None, ids, gone, is_shown: false }, now);
+    }
+
+    /// A plan was cut off that may have replaced this superblock, and may not have come to all who hold it. What is known
+    /// of it by other ways is known better.
+    pub(super) fn may_be_held(
+        &mut self,
+        superblock: SuperblockId,
+        holding: &Holding,
+        holders: &BTreeSet<MountId>,
+        now: Monotonic,
+    ) {
+        let is_shown = self.shown.as_ref().is_some_and(|shown| shown.superblock == superblock);
+        if is_shown || holders.is_empty() {
+            return;
+        }
+        let known = self.held.former.iter_mut().find(|former| former.is(superblock, true));
+        if let Some(former) = known {
+            former.dead.ids.extend(holders);
+            former.since = now;
+            return;
+        }
+        let (volume, ids, gone) = (self.id.clone(), holders.clone(), BTreeSet::new());
+        let holding = Some(holding.clone());
+        self.remember_former(Dead { volume, superblock, holding, ids, gone, is_shown: false }, now);
     }
 
     /// A plan ended that took consumers along. Until the next look those that it replaced count as replaced.

@@ -211,6 +211,7 @@ fn carry_out(world: &mut World, act: Act) {
             stage: alloc::format!("/run/mountie/stage/{plan}").as_str().into(),
             old: Some(device(10)),
             marks: None,
+            holders: alloc::collections::BTreeSet::new(),
         }])),
         Act::Stray(name) => {
             let path = alloc::format!("/run/mountie/stage/{name}");

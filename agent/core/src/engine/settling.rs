@@ -3,14 +3,14 @@
 //! Two kinds of remains: intents without an outcome from the journal, and mounts below the directory of private
 //! places that belong to no plan. A remain that cannot be settled is tried again a few times, then left and told.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::engine::repair::Running;
 use crate::engine::{Engine, Note, Output};
-use crate::id::{Generation, PlanId, VolumeId};
+use crate::id::{Generation, MountId, PlanId, VolumeId};
 use crate::observation::Unfinished;
 use crate::path::BytePath;
 use crate::remediation::plan::{Place, settling};
@@ -39,8 +39,11 @@ struct Remain {
     place: Place,
     attempts: u32,
     not_before: Monotonic,
-    /// The plan's guards are looked for. Not before the first table: until then the volume has not been remembered.
-    guards_sought: bool,
+    /// Mounts elsewhere to which the plan had to come as well.
+    holders: BTreeSet<MountId>,
+    /// They, and the plan's guards, are looked for. Not before the first table: until then the volume has not been
+    /// remembered.
+    consumers_sought: bool,
 }
 
 /// All remains that are not settled yet.
@@ -74,9 +77,9 @@ impl Engine {
     pub(super) fn take_unfinished(&mut self, unfinished: Vec<Unfinished>, now: Monotonic) {
         for old in unfinished {
             let plan = old.plan;
-            let Unfinished { plan: _, volume, mountpoint, stage, old: superblock, marks } = old;
+            let Unfinished { plan: _, volume, mountpoint, stage, old: superblock, marks, holders } = old;
             let place = Place { volume, mountpoint, stage, old: superblock, marks };
-            let remain = Remain { place, attempts: 0, not_before: now, guards_sought: false };
+            let remain = Remain { place, attempts: 0, not_before: now, holders, consumers_sought: false };
             self.settling.remains.insert(Settled::Plan(plan), remain);
             // A plan id is never used twice, whatever the caller said.
             self.next_plan = self.next_plan.max(PlanId(plan.0.saturating_add(1)));
@@ -92,7 +95,7 @@ impl Engine {
         }
         let Some(table) = self.table.clone() else { return };
         self.find_strays(now);
-        self.seek_guards(now);
+        self.seek_consumers(now);
         let due: Vec<Settled> = self.settling.remains.keys().cloned().collect();
         for what in due {
             let Some(remain) = self.settling.remains.get(&what) else { continue };
@@ -112,12 +115,17 @@ impl Engine {
         }
     }
 
-    /// A plan may have been cut off between its guards and what they stood for.
-    fn seek_guards(&mut self, now: Monotonic) {
-        for remain in self.settling.remains.values_mut().filter(|remain| !remain.guards_sought) {
-            remain.guards_sought = true;
+    /// A plan may have been cut off between its guards and what they stood for, or before it came to all who hold what it
+    /// has replaced.
+    fn seek_consumers(&mut self, now: Monotonic) {
+        for remain in self.settling.remains.values_mut().filter(|remain| !remain.consumers_sought) {
+            remain.consumers_sought = true;
             if let Some(volume) = self.volumes.get_mut(&remain.place.volume) {
-                volume.may_have_guards(remain.place.old, now);
+                let Place { old, marks, .. } = &remain.place;
+                volume.may_have_guards(*old, now);
+                if let Some((old, marks)) = old.zip(marks.as_ref()) {
+                    volume.may_be_held(old, &marks.holding, &remain.holders, now);
+                }
                 self.touched.insert(remain.place.volume.clone());
                 self.dead_changed = true;
             }
@@ -132,7 +140,8 @@ impl Engine {
                 || self.settling.remains.values().any(|remain| remain.place.stage == stage);
             if !is_accounted_for {
                 let place = stray(&stage);
-                let remain = Remain { place, attempts: 0, not_before: now + GRACE, guards_sought: true };
+                let (holders, not_before) = (BTreeSet::new(), now + GRACE);
+                let remain = Remain { place, attempts: 0, not_before, holders, consumers_sought: true };
                 self.settling.remains.insert(Settled::Stray(stage), remain);
             }
         }

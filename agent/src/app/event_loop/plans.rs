@@ -35,8 +35,10 @@ impl EventLoop {
         let (stop, control) = Control::new(self.shows.0.clone());
         let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
         let carrier = self.plans.spawn(async move {
-            told(store.intent(&order).await);
-            let (id, report) = (order.id, executor.execute_under(order, control).await);
+            let holders = executor.find_holders(&order, &control).await;
+            // Whoever finds the plan cut off must know whom it has not come to.
+            told(store.intent(&order, holders.elsewhere(&order)).await);
+            let (id, report) = (order.id, executor.execute_knowing(order, holders, control).await);
             told(store.outcome(id, &report.outcome).await);
             report
         });
@@ -63,7 +65,8 @@ impl EventLoop {
         let is_cut_off = report.outcome == Outcome::Interrupted;
         if is_cut_off {
             let Plan { id, volume, mountpoint, stage, old, marks, .. } = plan;
-            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old, marks };
+            let holders = report.consumers.clone();
+            let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old, marks, holders };
             self.feed(Input::Unfinished(vec![unfinished]));
         }
         self.feed(Input::PlanFinished(report));

@@ -1,5 +1,6 @@
 //! The journal on a real directory, with every kind of damage.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -17,6 +18,7 @@ fn intent(plan: u64) -> Record {
             stage: Bytes::Text(format!("/run/mountie/stage/{plan}")),
             old: Some((0, 42)),
             marks: None,
+            holders: BTreeSet::from([17]),
             boot: current_boot(),
             reason: "stale".to_owned(),
         },

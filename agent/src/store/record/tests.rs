@@ -12,7 +12,7 @@ use super::*;
 fn marks() -> Marks {
     let source = b"//filer/caf\xe9".to_vec();
     let holding = Holding { root: "/".into(), fstype: "cifs".to_owned(), source };
-    Marks { holding, unique: BTreeSet::from([7, u64::MAX]) }
+    Marks { holding, unique: BTreeSet::from([7, u64::MAX]), here: BTreeSet::new() }
 }
 
 fn plan(mountpoint: &[u8], reason: Option<Reason>, old: Option<SuperblockId>) -> Plan {
@@ -40,8 +40,9 @@ fn read_again(record: &Record) -> Record {
 #[test]
 fn an_intent_comes_back_as_what_was_cut_off() {
     let old = SuperblockId { major: 253, minor: 4 };
+    let holders = BTreeSet::from([MountId(31), MountId(u32::MAX)]);
     for mountpoint in [b"/mnt/models".as_slice(), b"/mnt/caf\xe9\n"] {
-        let record = read_again(&Record::intent(&plan(mountpoint, Some(Reason::Stale), Some(old))));
+        let record = read_again(&Record::intent(&plan(mountpoint, Some(Reason::Stale), Some(old)), &holders));
         assert_eq!(record.plan(), 7);
         let expected = Unfinished {
             plan: PlanId(7),
@@ -51,6 +52,7 @@ fn an_intent_comes_back_as_what_was_cut_off() {
             // Written and read during one boot, where that can be told.
             old: current_boot().map(|_| old),
             marks: current_boot().map(|_| marks()),
+            holders: current_boot().map(|_| holders.clone()).unwrap_or_default(),
         };
         assert_eq!(record.into_unfinished(), Some(expected));
     }
@@ -59,15 +61,18 @@ fn an_intent_comes_back_as_what_was_cut_off() {
 #[test]
 fn a_record_says_its_version_its_kind_and_its_reason() {
     let text = |record: &Record| serde_json::to_value(record).unwrap();
-    let repair = text(&Record::intent(&plan(b"/a", Some(Reason::Stale), None)));
+    let repair = text(&Record::intent(&plan(b"/a", Some(Reason::Stale), None), &BTreeSet::new()));
     assert_eq!(
         (&repair["apiVersion"], &repair["kind"]),
         (&Value::from("mountie/v1"), &Value::from("Intent"))
     );
     assert_eq!((&repair["reason"], &repair["mountpoint"]), (&Value::from("stale"), &Value::from("/a")));
     assert_eq!(repair.get("old"), None);
-    assert_eq!(text(&Record::intent(&plan(b"/a", None, None)))["reason"], "settle");
-    assert_eq!(text(&Record::intent(&plan(b"\xe9", None, None)))["mountpoint"], json!([233]));
+    assert_eq!(text(&Record::intent(&plan(b"/a", None, None), &BTreeSet::new()))["reason"], "settle");
+    assert_eq!(
+        text(&Record::intent(&plan(b"\xe9", None, None), &BTreeSet::new()))["mountpoint"],
+        json!([233])
+    );
     for (outcome, label) in [
         (Outcome::Changed, "changed"),
         (Outcome::Failed(Errno(5)), Outcome::Failed(Errno(5)).label()),
@@ -90,7 +95,9 @@ fn outcomes_and_marks_leave_nothing_to_settle() {
 
 #[test]
 fn what_is_no_record_is_refused_and_what_is_new_in_one_is_passed_over() {
-    let intent = serde_json::to_value(Record::intent(&plan(b"/a", Some(Reason::Stale), None))).unwrap();
+    let intent =
+        serde_json::to_value(Record::intent(&plan(b"/a", Some(Reason::Stale), None), &BTreeSet::new()))
+            .unwrap();
     let without = |key: &str| {
         let mut value = intent.clone();
         value.as_object_mut().unwrap().remove(key);

@@ -10,7 +10,8 @@ use crate::engine::{Input, Output};
 use crate::id::{MountId, PlanId, VolumeId};
 use crate::observation::{Op, PlanReport, Unfinished};
 use crate::remediation::asking::Answer as Said;
-use crate::remediation::{Action, Outcome, Plan, Refusal};
+use crate::remediation::consumers::Holding;
+use crate::remediation::{Action, Marks, Outcome, Plan, Refusal};
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Recovering};
 use crate::verdict::Reason;
@@ -276,6 +277,7 @@ fn guards_of_a_plan_that_was_cut_off_are_looked_for() {
         stage: "/run/mountie/stage/7".into(),
         old: Some(device(10)),
         marks: None,
+        holders: BTreeSet::new(),
     }]));
     let settling = world.running().pop().unwrap();
     assert_eq!(settling.actions, [Action::Unstage]);
@@ -294,6 +296,47 @@ fn guards_of_a_plan_that_was_cut_off_are_looked_for() {
     world.run(seconds(60));
     assert_eq!(world.state("a"), (Healthy, None));
     assert!(asked(&world).is_empty());
+}
+
+#[test]
+fn who_holds_what_a_plan_replaced_that_was_cut_off_is_looked_for() {
+    let mut world = World::healthy(vec![spec("a", "fuse.x", "x", Mode::Act)]);
+    let cut_off = |old, holders: &[u32]| {
+        let holding = Holding { root: "/".into(), fstype: "fuse.x".into(), source: b"x".to_vec() };
+        Input::Unfinished(vec![Unfinished {
+            plan: PlanId(7),
+            volume: VolumeId::new("a"),
+            mountpoint: "/mnt/a".into(),
+            stage: "/run/mountie/stage/7".into(),
+            old: Some(old),
+            marks: Some(Marks { holding, unique: BTreeSet::new(), here: BTreeSet::new() }),
+            holders: holders.iter().copied().map(MountId).collect(),
+        }])
+    };
+    let settle = |world: &mut World| {
+        let settling = world.running().pop().unwrap();
+        world.finish(settling.id, Outcome::AlreadySo);
+        world.run(millis(100));
+    };
+    let held = |world: &World| asked(world).into_iter().find(|dead| dead.holding.is_some());
+    // It has replaced nothing, or nobody else held it.
+    for input in [cut_off(device(10), &[31]), cut_off(device(77), &[])] {
+        world.feed(input);
+        settle(&mut world);
+        assert_eq!(held(&world), None);
+    }
+    world.feed(cut_off(device(77), &[31, 32]));
+    settle(&mut world);
+    let dead = held(&world).unwrap();
+    assert_eq!((dead.superblock, dead.is_shown), (device(77), false));
+    assert!(dead.knows(MountId(31)) && dead.knows(MountId(32)));
+    let at = world.now;
+    let found =
+        Found { superblock: device(77), has_holding: true, ids: [MountId(31)].into(), ..guards_found(1) };
+    world.feed(Input::Consumers(Consumers { at, found: vec![found] }));
+    world.run(seconds(60));
+    let plan = world.running().pop().unwrap();
+    assert_eq!((plan.reason, plan.old), (Some(Reason::ConsumerStale), Some(device(77))));
 }
 
 #[test]

@@ -26,7 +26,9 @@ fn unfinished() -> Input {
         marks: Some(Marks {
             holding: Holding { root: "/".into(), fstype: "fuse.sshfs".into(), source: b"host:".to_vec() },
             unique: BTreeSet::new(),
+            here: BTreeSet::new(),
         }),
+        holders: BTreeSet::new(),
     }])
 }
 
@@ -145,6 +147,7 @@ fn plan_ids_stay_above_those_of_the_journal() {
         stage: "/run/mountie/stage/5000".into(),
         old: None,
         marks: None,
+        holders: BTreeSet::new(),
     }]));
     world.unmount("/mnt/a");
     let settling = world.running().remove(0);
@@ -171,6 +174,7 @@ fn a_plan_that_was_lost_while_the_agent_runs_is_settled_like_one_of_a_dead_run()
         stage: lost.stage.clone(),
         old: lost.old,
         marks: lost.marks.clone(),
+        holders: BTreeSet::new(),
     }]));
     assert_eq!(world.running(), core::slice::from_ref(&lost), "not beside the plan itself");
     world.finish(lost.id, Outcome::Interrupted);

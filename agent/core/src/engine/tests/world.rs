@@ -324,6 +324,7 @@ impl World {
             stage: plan.stage,
             old: plan.old,
             marks: plan.marks,
+            holders: BTreeSet::new(),
         });
         let unfinished = unfinished.collect();
         self.feed(Input::Unfinished(unfinished));

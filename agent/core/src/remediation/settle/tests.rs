@@ -26,7 +26,7 @@ fn mount(id: u32, parent: u32, device: u32, path: &str) -> Mount {
 
 fn marks(unique: &[u64]) -> Marks {
     let holding = Holding { root: "/".into(), fstype: "fuse.x".into(), source: Vec::new() };
-    Marks { holding, unique: unique.iter().copied().collect() }
+    Marks { holding, here: BTreeSet::new(), unique: unique.iter().copied().collect() }
 }
 
 fn place() -> Place {
