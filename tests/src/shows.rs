@@ -27,7 +27,14 @@ pub(crate) const SHOWS: &[Case] = &[
     },
     Case {
         name: "chaos",
-        needs: &[Need::Root, Need::Fuse, Need::Tool("bindfs")],
+        needs: &[
+            Need::Root,
+            Need::Fuse,
+            Need::Loop,
+            Need::Tool("bindfs"),
+            Need::Tool("mkfs.ext4"),
+            Need::Tool("xfs_io"),
+        ],
         timeout: Duration::from_secs(6 * 3600),
         run: chaos::run,
     },

@@ -1,8 +1,9 @@
 //! Repairs that are cut off at any moment: by a sudden end of the agent, of a helper, or of a FUSE daemon. After each
 //! round everything is as if nothing had happened.
 //!
-//! The volume is a real FUSE daemon (bindfs), which is killed at the beginning of each round, so that a repair begins. A
-//! container holds the volume in four places, one of them read-only.
+//! There are two volumes: of a real FUSE daemon (bindfs), and of a device (ext4 on a loop device). At the beginning of
+//! each round one of them falls, so that a repair begins: the daemon is killed, or the file system shuts itself down. A
+//! container holds each in four places, one of them read-only.
 //! Then something is killed after a random time, sometimes twice. A round ends when the volume is well again, and is
 //! checked then. Prints the seed: a run with the same one throws the same dice, though no two runs go alike.
 
@@ -16,6 +17,7 @@ use integration_tests::harness::bench::Bench;
 use integration_tests::harness::bindfs::{self, Bindfs};
 use integration_tests::harness::container::{self, Container};
 use integration_tests::harness::json::part;
+use integration_tests::harness::loop_dev::{Kind, LoopDevice};
 use integration_tests::harness::mnt_ns::{mounts_below, only_mount_at, table};
 use integration_tests::harness::process::{arguments, descendants, send};
 use integration_tests::harness::wait::{now, patiently, pause, wait_for_some};
@@ -71,14 +73,29 @@ struct Kills {
     daemons: usize,
 }
 
+/// What serves a volume.
+enum Served {
+    Daemon(Bindfs),
+    Device(LoopDevice),
+}
+
+/// A volume, and a container that holds it.
+struct Scene {
+    name: &'static str,
+    served: Served,
+    /// As the mount table has it.
+    source: PathBuf,
+    mountpoint: PathBuf,
+    container: Container,
+    /// What was written before it fell last.
+    token: String,
+}
+
 struct Chaos<'a> {
     bench: &'a Bench,
     setup: Setup,
     agent: Option<Agent>,
-    daemon: Bindfs,
-    container: Container,
-    source: PathBuf,
-    mountpoint: PathBuf,
+    scenes: [Scene; 2],
     /// Entries of the mount table while all is well.
     mounts: usize,
     dice: Dice,
@@ -130,58 +147,127 @@ fn is_of_repair(process: u32) -> bool {
     !arguments(process).get(1).is_some_and(|word| others.contains(&word.as_slice()))
 }
 
-impl<'a> Chaos<'a> {
-    fn begin(bench: &'a Bench, seed: u64) -> Result<Self> {
-        let source = bench.make_directory("source")?;
-        fs::write(source.join(".mountie"), SENTINEL).context("cannot write the sentinel")?;
-        let mountpoint = bench.make_directory("volume")?;
-        let inner = source.join(container::INNER);
-        fs::create_dir(&inner).context("cannot make a directory of the volume")?;
-        let daemon = Bindfs::mount(&source, &mountpoint)?;
-        let container = Container::start(bench, "pod", &mountpoint, false)?;
-        let volume = Volume::at("models", &mountpoint)
-            .set("source", &source.display().to_string())
-            .set("fstype", bindfs::FSTYPE)
+impl Scene {
+    fn of_daemon(bench: &Bench) -> Result<Self> {
+        let (source, mountpoint) = (bench.make_directory("source")?, bench.make_directory("volume")?);
+        fill(&source)?;
+        let served = Served::Daemon(Bindfs::mount(&source, &mountpoint)?);
+        Self::held(bench, "models", served, source, mountpoint)
+    }
+
+    fn of_device(bench: &Bench) -> Result<Self> {
+        let mountpoint = bench.make_directory("disk")?;
+        let device = LoopDevice::make(bench, "device", Kind::Ext4)?;
+        device.mount(&mountpoint, "")?;
+        fill(&mountpoint)?;
+        let source = device.device().to_owned();
+        Self::held(bench, "disk", Served::Device(device), source, mountpoint)
+    }
+
+    fn held(
+        bench: &Bench,
+        name: &'static str,
+        served: Served,
+        source: PathBuf,
+        mountpoint: PathBuf,
+    ) -> Result<Self> {
+        let container = Container::start(bench, &format!("pod-{name}"), &mountpoint, false)?;
+        Ok(Self { name, served, source, mountpoint, container, token: String::new() })
+    }
+
+    fn volume(&self) -> Volume {
+        let fstype = match &self.served {
+            Served::Daemon(_) => bindfs::FSTYPE,
+            Served::Device(device) => device.fstype(),
+        };
+        Volume::at(self.name, &self.mountpoint)
+            .set("source", &self.source.display().to_string())
+            .set("fstype", fstype)
             .set("interval", "200ms")
             .set("deadline", "2s")
             .sentinel(SENTINEL)
-            .repaired_by_mount();
-        let body = format!(
-            "[kernel]\nfamily = \"off\"\n{}max_attempts = 1000\ntimeout = \"20s\"\n",
-            volume.to_toml()
-        );
+            .repaired_by_mount()
+    }
+
+    /// Its daemons; a device has none.
+    fn daemons(&self) -> Vec<u32> {
+        match &self.served {
+            Served::Daemon(daemon) => daemon.daemons(),
+            Served::Device(_) => Vec::new(),
+        }
+    }
+
+    /// Writes something by which it is known again, and lets it fall.
+    fn fall(&mut self, token: &str) -> Result<()> {
+        token.clone_into(&mut self.token);
+        let place = match &self.served {
+            Served::Daemon(_) => &self.source,
+            Served::Device(_) => &self.mountpoint,
+        };
+        fs::write(place.join("token"), token).context("cannot write the token")?;
+        if let Served::Device(_) = &self.served {
+            LoopDevice::settle(&self.mountpoint)?;
+            return LoopDevice::shut_down(&self.mountpoint);
+        }
+        for daemon in self.daemons() {
+            send(daemon, Signal::SIGKILL).ok();
+        }
+        Ok(())
+    }
+
+    /// Mounted once, and the right superblock: of that source, and alive. A dead one answers nothing; its number may be
+    /// that of the new one, once two repairs have followed each other.
+    fn is_whole(&self) -> Result<()> {
+        let mount = only_mount_at(&self.mountpoint)?;
+        ensure!(Path::new(&mount.source) == self.source, "another source: {mount:?}");
+        let read =
+            |name| fs::read_to_string(self.mountpoint.join(name)).context("the volume does not answer");
+        ensure!(self.token.is_empty() || read("token")? == self.token, "another token");
+        ensure!(read(".mountie")? == SENTINEL, "another sentinel");
+        // A running container has followed, whatever was cut off.
+        self.container.follows(&self.mountpoint)?;
+        self.container.shares(&self.mountpoint, &self.token)?;
+        let (daemons, due) = (self.daemons(), usize::from(matches!(self.served, Served::Daemon(_))));
+        ensure!(daemons.len() == due, "daemons: {daemons:?}");
+        Ok(())
+    }
+}
+
+/// What a volume has in it.
+fn fill(root: &Path) -> Result<()> {
+    fs::write(root.join(".mountie"), SENTINEL).context("cannot write the sentinel")?;
+    fs::create_dir(root.join(container::INNER)).context("cannot make a directory of the volume")
+}
+
+impl<'a> Chaos<'a> {
+    fn begin(bench: &'a Bench, seed: u64) -> Result<Self> {
+        let scenes = [Scene::of_daemon(bench)?, Scene::of_device(bench)?];
+        let mut body = String::from("[kernel]\nfamily = \"off\"\n");
+        for scene in &scenes {
+            body.push_str(&format!("{}max_attempts = 1000\ntimeout = \"20s\"\n", scene.volume().to_toml()));
+        }
         let setup = Setup::new(bench, &body)?;
         let agent = Agent::start_with(bench, &setup)?;
-        agent.wait_state("models", "healthy")?;
+        for scene in &scenes {
+            agent.wait_state(scene.name, "healthy")?;
+        }
         let (mounts, dice, kills) = (mounts()?, Dice(seed), Kills::default());
-        Ok(Self {
-            bench,
-            setup,
-            agent: Some(agent),
-            daemon,
-            container,
-            source,
-            mountpoint,
-            mounts,
-            dice,
-            kills,
-        })
+        Ok(Self { bench, setup, agent: Some(agent), scenes, mounts, dice, kills })
     }
 
     fn round(&mut self, number: usize) -> Result<()> {
         // Falls and attempts of the rounds before would make each repair wait longer.
         let agent = self.agent.as_ref().context("no agent runs")?;
-        wait_for_some("what the last round left is forgotten", patiently(PATIENCE), || {
-            let forgotten = agent.command(&["state", "forget", "models"])?;
-            ensure!(forgotten.status.success(), "{}", String::from_utf8_lossy(&forgotten.stderr));
-            Ok(Some(()))
-        })?;
-        let token = format!("round {number}");
-        fs::write(self.source.join("token"), &token).context("cannot write the token")?;
-
-        for daemon in self.daemon.daemons() {
-            send(daemon, Signal::SIGKILL).ok();
+        for scene in &self.scenes {
+            wait_for_some("what the last round left is forgotten", patiently(PATIENCE), || {
+                let forgotten = agent.command(&["state", "forget", scene.name])?;
+                ensure!(forgotten.status.success(), "{}", String::from_utf8_lossy(&forgotten.stderr));
+                Ok(Some(()))
+            })?;
         }
+        let falls = self.dice.roll(2) == 0;
+        let [models, disk] = &mut self.scenes;
+        if falls { models } else { disk }.fall(&format!("round {number}"))?;
         let mut killed = Vec::new();
         for _ in 0..=self.dice.roll(2) {
             let after = Duration::from_millis(self.dice.roll(WITHIN));
@@ -192,8 +278,8 @@ impl<'a> Chaos<'a> {
             self.agent =
                 Some(Agent::start_with(self.bench, &self.setup).context("the agent does not start")?);
         }
-        wait_for_some("all is as before", patiently(PATIENCE), || self.is_whole(&token).map(Some))
-            .with_context(|| format!("killed {killed:?}"))
+        wait_for_some("all is as before", patiently(PATIENCE), || self.is_whole().map(Some))
+            .with_context(|| format!("{} fell, killed {killed:?}", if falls { "models" } else { "disk" }))
     }
 
     fn kill_one(&mut self) -> Result<Victim> {
@@ -215,7 +301,7 @@ impl<'a> Chaos<'a> {
                 }
             }
             Victim::Daemon => {
-                for daemon in self.daemon.daemons() {
+                for daemon in self.scenes.iter().flat_map(Scene::daemons) {
                     self.kills.daemons += usize::from(send(daemon, Signal::SIGKILL).is_ok());
                 }
             }
@@ -224,31 +310,23 @@ impl<'a> Chaos<'a> {
     }
 
     /// What must hold after every round.
-    fn is_whole(&mut self, token: &str) -> Result<()> {
+    fn is_whole(&mut self) -> Result<()> {
         let agent = self.agent.as_mut().context("no agent runs")?;
         agent.must_run()?;
         let scrape = agent.scrape()?;
-        let is_well =
-            is_in_state(&scrape, "models", "healthy")? || is_in_state(&scrape, "models", "probation")?;
-        ensure!(is_well, "the volume is not well: {}", scrape.summary());
-        // Mounted once, and the right superblock: of that source, and alive. A dead one answers nothing; its number may
-        // be that of the new one, once two repairs have followed each other.
-        let mount = only_mount_at(&self.mountpoint)?;
-        ensure!(Path::new(&mount.source) == self.source, "another source: {mount:?}");
-        let read =
-            |name| fs::read_to_string(self.mountpoint.join(name)).context("the volume does not answer");
-        ensure!(read("token")? == token && read(".mountie")? == SENTINEL, "other content");
-        // A running container has followed, whatever was cut off.
-        self.container.follows(&self.mountpoint)?;
-        self.container.shares(&self.mountpoint, token)?;
+        for Scene { name, .. } in &self.scenes {
+            let is_well = is_in_state(&scrape, name, "healthy")? || is_in_state(&scrape, name, "probation")?;
+            ensure!(is_well, "{name} is not well: {}", scrape.summary());
+        }
+        for scene in &self.scenes {
+            scene.is_whole().context(scene.name)?;
+        }
         // Nothing is left.
         let left = mounts_below(STAGE.as_ref())?;
         ensure!(left.is_empty(), "mounts at the stage: {left:?}");
         let names = fs::read_dir(STAGE).context("no stage")?.flatten().map(|entry| entry.file_name());
         let names: Vec<_> = names.collect();
         ensure!(names.is_empty(), "directories at the stage: {names:?}");
-        let daemons = self.daemon.daemons();
-        ensure!(daemons.len() == 1, "daemons: {daemons:?}");
         let mounts = mounts()?;
         ensure!(mounts == self.mounts, "{mounts} mounts, and {} before", self.mounts);
         self.is_state_readable()
