@@ -4,9 +4,11 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::cli::{Cli, Command, ExportOutput, PauseArgs, ReachArgs, RemountArgs, ReportOutput};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{Cli, Command, EventsArgs, ExportOutput, PauseArgs, ReachArgs, RemountArgs, ReportOutput};
 use crate::cli::{SentinelCommand, SentinelInitArgs, StateCommand, StatusOutput};
-use crate::client::{self, Console, Output};
+use crate::client::{self, Console, Look, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
 use crate::export::view::{PauseOrder, SentinelOrder};
@@ -38,7 +40,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let sources = cli.sources(Environment::of_process());
     let socket = config::socket_path(&sources);
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    let console = &mut Console { out: &mut out, err: &mut err };
+    let console = &mut Console { out: &mut out, err: &mut err, look: Look::of_process() };
     match cli.command {
         Command::Status(args) => {
             let output = match args.output {
@@ -46,9 +48,16 @@ pub fn run(cli: Cli) -> ExitCode {
                 StatusOutput::Wide => Output::Wide,
                 StatusOutput::Json => Output::Json,
                 StatusOutput::Yaml => Output::Yaml,
+                StatusOutput::Name => Output::Name,
             };
             let request = client::status::StatusRequest { output, watch: args.watch };
-            block_on(client::status(&socket, request, console))
+            block_on(client::status(&socket, request, interrupted(), console))
+        }
+        Command::Events(args) => {
+            let EventsArgs { volume, follow, limit, after, output } = args;
+            let output = output.into();
+            let request = client::events::EventsRequest { volume, limit, after, follow, output };
+            block_on(client::events(&socket, &request, interrupted(), console))
         }
         Command::Describe(args) => {
             block_on(client::describe(&socket, &args.volume, args.output.into(), console))
@@ -68,6 +77,8 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
         Command::CheckConfig(_) => check_config(&sources, console),
+        Command::Completions(args) => super::completions::print(args.shell, console),
+        Command::Man(args) => super::man::run(&args, console),
         Command::Run(_)
         | Command::Worker(_)
         | Command::Act(_)
@@ -195,6 +206,20 @@ fn doctor(socket: &Path, sources: &Sources, output: Output, console: &mut Consol
     })
 }
 
+/// Waits for a signal that asks to end: what was begun on a terminal is put in order first.
+async fn interrupted() {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)] = kinds.map(signal) else {
+        // The kernel ends this process as it ends others.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+    }
+}
+
 /// One thread for everything that waits: workers must be children of a thread that lives as long as the agent,
 /// since the kernel ties their end to that thread (`PR_SET_PDEATHSIG`).
 fn block_on(future: impl Future<Output = ExitCode>) -> ExitCode {
@@ -242,7 +267,8 @@ mod tests {
         let words = ["mountie", "check-config", "--config", file.to_str().unwrap()];
         let sources = Cli::try_parse_from(words).unwrap().sources(Environment::default());
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let code = check_config(&sources, &mut Console { out: &mut out, err: &mut err });
+        let code =
+            check_config(&sources, &mut Console { out: &mut out, err: &mut err, look: Look::default() });
         let told = String::from_utf8(err).unwrap();
         assert_eq!((code, out.len()), (ExitCode::Usage, 0));
         assert!(told.contains("error: on this node: volume \"v\": method \"fstab\": "), "{told}");
@@ -258,7 +284,7 @@ mod tests {
             let words = ["mountie", "check-config", "--config", file.to_str().unwrap()];
             let sources = Cli::try_parse_from(words).unwrap().sources(Environment::default());
             let (mut out, mut err) = (Closed, Closed);
-            check_config(&sources, &mut Console { out: &mut out, err: &mut err })
+            check_config(&sources, &mut Console { out: &mut out, err: &mut err, look: Look::default() })
         };
         assert_eq!(check("[defaults]\ninterval = \"5s\"\n"), ExitCode::Ok);
         assert_eq!(check("[nonsense]\n"), ExitCode::Usage);
