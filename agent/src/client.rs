@@ -6,6 +6,8 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use agent_core::path::visible_json;
+
 use crate::exit_code::ExitCode;
 use crate::export::age;
 
@@ -168,7 +170,7 @@ fn written<T: serde::Serialize>(
 ) -> Result<String, ClientError> {
     match output {
         // The views hold nothing that JSON cannot: string keys and finite numbers.
-        Output::Json => Ok(serde_json::to_string_pretty(answer).unwrap_or_default() + "\n"),
+        Output::Json => Ok(visible_json(&serde_json::to_string_pretty(answer).unwrap_or_default()) + "\n"),
         Output::Yaml => serde_saphyr::to_string(answer).map_err(|source| ClientError::Yaml { source }),
         Output::Table | Output::Wide | Output::Name => Ok(text(answer)),
     }

@@ -44,9 +44,11 @@ mod missing_privileges;
 mod mount_events;
 mod mount_helpers;
 mod odd_mounts;
+mod operator_terminal;
 mod other_healers;
 mod probe_users;
 mod quiet_faults;
+mod quiet_log;
 mod readonly;
 mod repair_limits;
 mod repair_methods;
@@ -121,6 +123,8 @@ pub(crate) fn table() -> Vec<Case> {
         servers_away::CASES,
         other_healers::CASES,
         event_stream::CASES,
+        operator_terminal::CASES,
+        quiet_log::CASES,
         status_page::CASES,
         crowded_http::CASES,
         docker_plugin::CASES,

@@ -2,7 +2,7 @@
 
 macro_rules! examples {
     ($($name:ident: $text:literal;)*) => {
-        $(pub(super) const $name: &str = concat!("Examples:\n", $text);)*
+        $(pub(super) const $name: &str = concat!("Examples:\n  ", $text);)*
     };
 }
 

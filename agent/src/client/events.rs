@@ -4,6 +4,8 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
 
+use agent_core::path::visible_json;
+
 use super::stream::{Following, News};
 use super::table::clean;
 use super::{ClientError, Console, Look, Output, http, written};
@@ -119,7 +121,10 @@ fn one<T: serde::Serialize>(
 ) -> Result<String, ClientError> {
     match output {
         // The views hold nothing that JSON cannot.
-        Output::Json => Ok(raw.unwrap_or_else(|| serde_json::to_string(value).unwrap_or_default()) + "\n"),
+        Output::Json => {
+            let line = raw.unwrap_or_else(|| serde_json::to_string(value).unwrap_or_default());
+            Ok(visible_json(&line) + "\n")
+        }
         Output::Yaml => Ok(format!("{DOCUMENT}{}", written(value, output, |_| String::new())?)),
         Output::Table | Output::Wide | Output::Name => Ok(text()),
     }
