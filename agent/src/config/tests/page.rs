@@ -292,15 +292,22 @@ fn page() -> String {
     for place in &PLACES {
         let _ = write!(page, "\n## {}\n\n{}\n", place.heading, place.about);
         let mut keys = keys(place);
-        // In the order of the example, where each has its reason to come after the other.
-        let of = |key: &String| format!("\n{key} = ");
-        let section = EXAMPLE.find(&format!("\n{}\n", place.section)).unwrap_or(0);
-        keys.sort_by_key(|key| EXAMPLE[section..].find(&of(key)).unwrap_or(usize::MAX));
+        keys.sort_by_key(|key| place_in_example(place, key));
         for key in keys.iter().filter(|key| !is_table_of_its_own(place, key)) {
             page.push_str(&paragraph(place, key, &example));
         }
     }
     page
+}
+
+/// Where a key stands in the example, or among those that are told within a line.
+fn place_in_example(place: &Place, key: &str) -> usize {
+    let within = WITHIN.iter().position(|(section, name, ..)| (*section, *name) == (place.section, key));
+    let section = EXAMPLE.find(&format!("\n{}\n", place.section)).unwrap_or(0);
+    let key = format!("{key} = ");
+    let line =
+        EXAMPLE[section..].split('\n').position(|line| line.trim_start_matches("# ").starts_with(&key));
+    within.or(line).unwrap_or(usize::MAX)
 }
 
 /// Tables that have a heading of their own, and no line.
@@ -317,7 +324,10 @@ fn paragraph(place: &Place, key: &str, example: &BTreeMap<(String, String), Told
     let meaning = match within {
         Some((_, _, meaning, _)) => (*meaning).to_owned(),
         None if is_repeated => "As in `[defaults]`, for this volume alone.".to_owned(),
-        None => from_example.to_owned(),
+        // The comment above the first key of a section begins with what the section is.
+        None => {
+            from_example.strip_prefix(&place.about.replace('`', "")).unwrap_or(from_example).trim().to_owned()
+        }
     };
     assert!(!meaning.is_empty(), "{}: nothing says what `{key}` means", place.heading);
     let line = within.map(|(.., line)| *line).or(told.map(|told| told.example.as_str())).unwrap_or_default();
