@@ -152,7 +152,8 @@ pub struct EventsArgs {
     /// Go on with what happens, until interrupted; also when the agent is started anew.
     #[arg(short, long)]
     pub follow: bool,
-    /// At most so many of those that have happened, the last. Default: all that the agent remembers; with --follow 10.
+    /// At most so many of those that have happened: the last, with --after the first. Default: all that the agent
+    /// remembers; with --follow and without --after 10.
     #[arg(short = 'n', long, value_name = "NUMBER")]
     pub limit: Option<usize>,
     /// Only those after this one: the id of an event, as -o json has it.

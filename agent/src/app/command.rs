@@ -7,7 +7,7 @@ use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Cli, Command, EventsArgs, ExportOutput, PauseArgs, ReachArgs, RemountArgs, ReportOutput};
-use crate::cli::{SentinelCommand, SentinelInitArgs, StateCommand, StatusOutput};
+use crate::cli::{SentinelCommand, SentinelInitArgs, StateCommand, StatusArgs, StatusOutput};
 use crate::client::{self, Console, Look, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
@@ -19,46 +19,16 @@ use crate::{asking, probe, remediation, sensor, telemetry};
 #[must_use]
 pub fn run(cli: Cli) -> ExitCode {
     // The children first: they must not depend on a configuration or an environment.
-    let cli = match cli.command {
-        Command::Worker(args) => {
-            return probe::worker::run(&probe::worker::WorkerArgs {
-                parent: args.parent,
-                namespace: args.namespace,
-            });
-        }
-        Command::Act(_) => return remediation::run_act(),
-        Command::MarkFs(args) => return sensor::fanotify::run_mark_child(&args.arguments),
-        Command::Census(args) => return sensor::census::run_census_child(args.parent),
-        Command::Reach(args) => {
-            let ReachArgs { parent, namespace, network } = args;
-            return asking::run_reach_child(&asking::ReachPlace { parent, namespace, network });
-        }
-        Command::Ask(args) => return asking::run_ask_child(args.parent, &args.argv),
-        Command::Consumers(args) => return sensor::consumers::run_consumers_child(args.parent),
-        _ => cli,
-    };
+    if let Some(code) = child(&cli.command) {
+        return code;
+    }
     let sources = cli.sources(Environment::of_process());
     let socket = config::socket_path(&sources);
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let console = &mut Console { out: &mut out, err: &mut err, look: Look::of_process() };
     match cli.command {
-        Command::Status(args) => {
-            let output = match args.output {
-                StatusOutput::Table => Output::Table,
-                StatusOutput::Wide => Output::Wide,
-                StatusOutput::Json => Output::Json,
-                StatusOutput::Yaml => Output::Yaml,
-                StatusOutput::Name => Output::Name,
-            };
-            let request = client::status::StatusRequest { output, watch: args.watch };
-            block_on(client::status(&socket, request, interrupted(), console))
-        }
-        Command::Events(args) => {
-            let EventsArgs { volume, follow, limit, after, output } = args;
-            let output = output.into();
-            let request = client::events::EventsRequest { volume, limit, after, follow, output };
-            block_on(client::events(&socket, &request, interrupted(), console))
-        }
+        Command::Status(args) => status(&socket, args, console),
+        Command::Events(args) => events(&socket, args, console),
         Command::Describe(args) => {
             block_on(client::describe(&socket, &args.volume, args.output.into(), console))
         }
@@ -88,6 +58,44 @@ pub fn run(cli: Cli) -> ExitCode {
         | Command::Ask(_)
         | Command::Reach(_) => agent(sources, console),
     }
+}
+
+/// Carries out what only the agent starts; `None` for what people do.
+fn child(command: &Command) -> Option<ExitCode> {
+    Some(match command {
+        Command::Worker(args) => {
+            let (parent, namespace) = (args.parent, args.namespace.clone());
+            probe::worker::run(&probe::worker::WorkerArgs { parent, namespace })
+        }
+        Command::Act(_) => remediation::run_act(),
+        Command::MarkFs(args) => sensor::fanotify::run_mark_child(&args.arguments),
+        Command::Census(args) => sensor::census::run_census_child(args.parent),
+        Command::Reach(args) => {
+            let ReachArgs { parent, namespace, network } = args.clone();
+            asking::run_reach_child(&asking::ReachPlace { parent, namespace, network })
+        }
+        Command::Ask(args) => asking::run_ask_child(args.parent, &args.argv),
+        Command::Consumers(args) => sensor::consumers::run_consumers_child(args.parent),
+        _ => return None,
+    })
+}
+
+fn status(socket: &Path, args: StatusArgs, console: &mut Console<'_>) -> ExitCode {
+    let output = match args.output {
+        StatusOutput::Table => Output::Table,
+        StatusOutput::Wide => Output::Wide,
+        StatusOutput::Json => Output::Json,
+        StatusOutput::Yaml => Output::Yaml,
+        StatusOutput::Name => Output::Name,
+    };
+    let request = client::status::StatusRequest { output, watch: args.watch };
+    block_on(client::status(socket, request, interrupted(), console))
+}
+
+fn events(socket: &Path, args: EventsArgs, console: &mut Console<'_>) -> ExitCode {
+    let EventsArgs { volume, follow, limit, after, output } = args;
+    let request = client::events::EventsRequest { volume, limit, after, follow, output: output.into() };
+    block_on(client::events(socket, &request, interrupted(), console))
 }
 
 fn pause(socket: &Path, args: PauseArgs, console: &mut Console<'_>) -> ExitCode {

@@ -49,8 +49,8 @@ pub async fn events(
             console.show(&list, request.output, |list| text(list, look))?;
             Ok(ExitCode::Ok)
         }
-    };
-    let result = result.await;
+    }
+    .await;
     console.end(result)
 }
 

@@ -9,6 +9,7 @@ use agent_core::verdict::HealthState;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::status::StatusRequest;
 use super::{ClientError, Console, Look, Output, describe, doctor, probe, status};
@@ -60,7 +61,12 @@ impl FixedAgent {
     }
 
     /// Ends it, and gives back where it was.
-    pub(super) fn stop(mut self) -> tempfile::TempDir {
+    pub(super) async fn stop(mut self) -> tempfile::TempDir {
+        for task in std::mem::take(&mut self.tasks) {
+            task.abort();
+            // What it holds is free only then; one that ended by itself meanwhile is as good.
+            let _ = task.await;
+        }
         self.directory.take().unwrap()
     }
 }
@@ -175,6 +181,65 @@ async fn an_agent_that_says_nothing_is_given_up() {
     let error = super::http::get(&socket, "/", Duration::from_millis(20)).await.unwrap_err();
     assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
     assert_eq!(error.exit_code(), ExitCode::Unavailable);
+}
+
+/// Takes what a command prints, and lets somebody wait for it.
+pub(super) struct Paper(pub(super) watch::Sender<String>);
+
+impl std::io::Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.send_modify(|text| text.push_str(std::str::from_utf8(bytes).unwrap()));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits until this was printed.
+pub(super) async fn printed(paper: &mut watch::Receiver<String>, wanted: &str) {
+    let came = timeout(PATIENCE, paper.wait_for(|text| text.contains(wanted))).await.is_ok();
+    assert!(came, "`{wanted}` is not in: {}", *paper.borrow());
+}
+
+/// Generous: the machine may be busy.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn into_a_pipe_a_status_is_printed_again_when_a_condition_is_another_and_never_for_its_age() {
+    let only = |id| Snapshot { volumes: vec![quiet_volume(id)], ..sample_snapshot() };
+    let agent = FixedAgent::start(only("a")).await;
+    let socket = agent.socket();
+    let (out, err) = (watch::Sender::new(String::new()), watch::Sender::new(String::new()));
+    let (mut shown, mut told) = (out.subscribe(), err.subscribe());
+    let (stop, mut stopped) = watch::channel(false);
+    let watching = async {
+        let (mut out, mut err) = (Paper(out), Paper(err));
+        let console = &mut Console { out: &mut out, err: &mut err, look: Look::default() };
+        let request = StatusRequest { output: Output::Name, watch: true };
+        let stopped = async {
+            let _ = stopped.changed().await;
+        };
+        status(&socket, request, stopped, console).await
+    };
+    let happening = async {
+        printed(&mut shown, "a\n").await;
+        let place = agent.stop().await;
+        printed(&mut told, "waiting for it\n").await;
+        // The same as before is no news, and is asked for until something is.
+        let agent = FixedAgent::start_with(only("a"), sample_chronicle(), Some(place)).await;
+        printed(&mut told, "the agent answers again\n").await;
+        let place = agent.stop().await;
+        let sick = Snapshot { volumes: sample_snapshot().volumes, ..only("b") };
+        let _agent = FixedAgent::start_with(sick, sample_chronicle(), Some(place)).await;
+        printed(&mut shown, "scratch\n").await;
+        stop.send_replace(true);
+    };
+    let (code, ()) = timeout(PATIENCE * 4, async { tokio::join!(watching, happening) }).await.unwrap();
+    assert_eq!(code, ExitCode::FoundSick);
+    assert!(shown.borrow().starts_with("a\n/mnt/caf\\xe9"), "{}", *shown.borrow());
+    assert!(!shown.borrow().contains('\x1b'));
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ impl Watched {
                 format!("what was known {old} ago, because {why}")
             }
             None if !list.ready => format!("{at}  not every volume has been looked at yet"),
-            None => format!("{at}  {} volumes, {sick} sick", list.volumes.len()),
+            None => format!("{at}  volumes: {}, sick: {sick}", list.volumes.len()),
         };
         clean(&head)
     }

@@ -10,6 +10,7 @@ use integration_tests::harness::agent::{Agent, SOON, Setup, Volume};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
+use integration_tests::harness::json::part;
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::Background;
 use integration_tests::harness::wait::wait_for;
@@ -172,7 +173,7 @@ fn followed(bench: &mut Bench) -> Result<()> {
     agent.wait_state("v", "healthy")?;
     told.until("answers again")?;
     let last: Value = serde_json::from_str(&agent.get("/api/v1/events")?.body)?;
-    let last = last["last"].as_str().context("no last event")?.to_owned();
+    let last = part(&last, "/last").as_str().context("no last event")?.to_owned();
     shown.until(&last)?;
     follower.signal(Signal::SIGTERM)?;
     let status = follower.ended_within(SOON)?;
@@ -183,17 +184,17 @@ fn followed(bench: &mut Bench) -> Result<()> {
     let mut lost = 0;
     for line in BufReader::new(text.as_bytes()).lines() {
         let event: Value = serde_json::from_str(&line?)?;
-        if event["kind"] == "lost" {
+        if part(&event, "/kind") == "lost" {
             lost += 1;
         } else {
-            ids.push(event["id"].as_str().context("no id")?.to_owned());
+            ids.push(part(&event, "/id").as_str().context("no id")?.to_owned());
         }
     }
     ensure!(lost == 1, "the restart is told {lost} times: {text}");
     let all: Value = serde_json::from_str(&agent.get("/api/v1/events")?.body)?;
-    let all = all["events"].as_array().context("no events")?;
+    let all = part(&all, "/events").as_array().context("no events")?;
     for event in all {
-        let id = event["id"].as_str().context("no id")?;
+        let id = part(event, "/id").as_str().context("no id")?;
         let count = ids.iter().filter(|shown| *shown == id).count();
         ensure!(count == 1, "{id} is shown {count} times: {text}");
     }

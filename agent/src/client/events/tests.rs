@@ -1,41 +1,17 @@
 //! What is printed, and what happens when an agent goes and another comes.
 
 use std::future::pending;
-use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::super::Look;
-use super::super::tests::FixedAgent;
+use super::super::tests::{FixedAgent, PATIENCE, Paper, printed as until};
 use super::*;
 use crate::export::chronicle::Chronicle;
 use crate::export::sample::{detection, sample_chronicle, sample_snapshot, seconds};
 use crate::export::view::EventView;
-
-/// Generous: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Takes what a command prints, and lets somebody wait for it.
-struct Paper(watch::Sender<String>);
-
-impl Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send_modify(|text| text.push_str(std::str::from_utf8(bytes).unwrap()));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-async fn until(paper: &mut watch::Receiver<String>, wanted: &str) {
-    let came = timeout(PATIENCE, paper.wait_for(|text| text.contains(wanted))).await.is_ok();
-    assert!(came, "`{wanted}` is not in: {}", *paper.borrow());
-}
 
 fn request(output: Output) -> EventsRequest {
     EventsRequest { output, ..EventsRequest::default() }
@@ -102,7 +78,7 @@ async fn who_follows_hears_of_a_restart_and_misses_and_doubles_nothing() {
         wanted.push(falls(&first, "models"));
         until(&mut shown, wanted.last().unwrap()).await;
 
-        let place = agent.stop();
+        let place = agent.stop().await;
         until(&mut told, "waiting for it").await;
         // Another run, whose first events nobody has seen.
         let second = Arc::new(Chronicle::new());
