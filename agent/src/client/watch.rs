@@ -40,6 +40,12 @@ pub(super) async fn watch(
     // JSON and YAML are for programs, and so is a pipe.
     let is_drawn = console.look.terminal && matches!(output, Output::Table | Output::Wide | Output::Name);
     let look = console.look;
+    // It is listened for from its first poll on, which must be before there is something to put in order.
+    tokio::select! {
+        biased;
+        () = &mut until => return Ok(verdict(&watched.list)),
+        () = std::future::ready(()) => {}
+    }
     let mut view = if is_drawn {
         let screen = Screen::enter(console.out).map_err(|source| ClientError::Output { source })?;
         View::Drawn { screen, keys: Keys::new(), look }
