@@ -13,7 +13,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::config::{Environment, Sources};
 use crate::exit_code::ExitCode;
 
+mod children;
+mod examples;
 mod help;
+mod unasked;
+
+pub use children::{ActArgs, AskArgs, CensusArgs, ConsumersArgs, MarkFsArgs, ReachArgs, WorkerArgs};
+pub use unasked::{CompletionsArgs, ManArgs, Shell};
 
 /// Watches mounts: notices stale, hung, read-only and vanished ones, says so, and repairs them if asked to.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
@@ -33,41 +39,50 @@ pub struct Cli {
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum Command {
     /// Run the agent.
-    #[command(long_about = help::RUN)]
+    #[command(long_about = help::RUN, after_long_help = examples::RUN)]
     Run(ConfigArgs),
     /// Show every volume and its state.
-    #[command(long_about = help::STATUS)]
+    #[command(long_about = help::STATUS, after_long_help = examples::STATUS)]
     Status(StatusArgs),
+    /// Show what has happened, and follow what happens.
+    #[command(long_about = help::EVENTS, after_long_help = examples::EVENTS)]
+    Events(EventsArgs),
     /// Show everything known about one volume.
-    #[command(long_about = help::DESCRIBE)]
+    #[command(long_about = help::DESCRIBE, after_long_help = examples::DESCRIBE)]
     Describe(VolumeArgs),
     /// Look at one volume now.
-    #[command(long_about = help::PROBE)]
+    #[command(long_about = help::PROBE, after_long_help = examples::PROBE)]
     Probe(VolumeArgs),
     /// Acknowledge that a volume has lost data, or is damaged.
-    #[command(long_about = help::ACK)]
+    #[command(long_about = help::ACK, after_long_help = examples::ACK)]
     Ack(VolumeArgs),
     /// Stop the repairs of a volume, or of all, for a while.
-    #[command(long_about = help::PAUSE)]
+    #[command(long_about = help::PAUSE, after_long_help = examples::PAUSE)]
     Pause(PauseArgs),
     /// Let the repairs of a volume, or of all, go on.
-    #[command(long_about = help::RESUME)]
+    #[command(long_about = help::RESUME, after_long_help = examples::RESUME)]
     Resume(ResumeArgs),
     /// Mount a volume anew, or show what that would do.
-    #[command(long_about = help::REMOUNT)]
+    #[command(long_about = help::REMOUNT, after_long_help = examples::REMOUNT)]
     Remount(RemountArgs),
     /// Show, export or forget what is kept across restarts.
-    #[command(long_about = help::STATE)]
+    #[command(long_about = help::STATE, after_long_help = examples::STATE)]
     State(StateArgs),
     /// Put a sentinel on a volume.
-    #[command(long_about = help::SENTINEL)]
+    #[command(long_about = help::SENTINEL, after_long_help = examples::SENTINEL)]
     Sentinel(SentinelArgs),
     /// Find out what works on this host, and what is lost where it does not.
-    #[command(long_about = help::DOCTOR)]
+    #[command(long_about = help::DOCTOR, after_long_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
     /// Check a configuration and print what is in effect.
-    #[command(long_about = help::CHECK_CONFIG)]
+    #[command(long_about = help::CHECK_CONFIG, after_long_help = examples::CHECK_CONFIG)]
     CheckConfig(CheckConfigArgs),
+    /// Print what has a shell complete commands, options and volumes.
+    #[command(long_about = help::COMPLETIONS, after_long_help = examples::COMPLETIONS)]
+    Completions(CompletionsArgs),
+    /// Print a manual page, or write all of them.
+    #[command(long_about = help::MAN, after_long_help = examples::MAN)]
+    Man(ManArgs),
     /// The disposable process that touches a watched path for a probe.
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -123,9 +138,30 @@ pub struct StatusArgs {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = StatusOutput::Table)]
     pub output: StatusOutput,
-    /// Print again after every change, until interrupted.
+    /// Show it again after every change, until interrupted.
     #[arg(short, long)]
     pub watch: bool,
+}
+
+/// `events`
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct EventsArgs {
+    /// Only what is about this volume.
+    #[arg(value_parser = OsStringValueParser::new().map(volume_name))]
+    pub volume: Option<String>,
+    /// Go on with what happens, until interrupted; also when the agent is started anew.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// At most so many of those that have happened: the last, with --after the first. Default: all that the agent
+    /// remembers; with --follow and without --after 10.
+    #[arg(short = 'n', long, value_name = "NUMBER")]
+    pub limit: Option<usize>,
+    /// Only those after this one: the id of an event, as -o json has it.
+    #[arg(long, value_name = "ID")]
+    pub after: Option<String>,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
 }
 
 /// How `status` prints.
@@ -139,6 +175,8 @@ pub enum StatusOutput {
     Json,
     /// For programs.
     Yaml,
+    /// The names of the volumes alone, one a line.
+    Name,
 }
 
 /// A command about one volume.
@@ -224,10 +262,13 @@ pub struct StateArgs {
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum StateCommand {
     /// Show what is kept, of one volume or of all. Needs no agent.
+    #[command(after_long_help = examples::STATE_SHOW)]
     Show(StateShowArgs),
     /// Keep nothing of a volume any more; it is watched on as if it were new.
+    #[command(after_long_help = examples::STATE_FORGET)]
     Forget(StateForgetArgs),
     /// Print everything for programs. Needs no agent.
+    #[command(after_long_help = examples::STATE_EXPORT)]
     Export(StateExportArgs),
 }
 
@@ -282,7 +323,7 @@ pub struct SentinelArgs {
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum SentinelCommand {
     /// Have the agent write one, and print the line for the configuration.
-    #[command(long_about = help::SENTINEL)]
+    #[command(long_about = help::SENTINEL, after_long_help = examples::SENTINEL_INIT)]
     Init(SentinelInitArgs),
 }
 
@@ -317,7 +358,7 @@ pub struct DoctorArgs {
     pub config: ConfigArgs,
 }
 
-/// How `describe`, `probe`, `ack` and `doctor` print.
+/// How reports are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ReportOutput {
     /// For people.
@@ -337,74 +378,6 @@ pub struct CheckConfigArgs {
     /// What overrides it.
     #[command(flatten)]
     pub config: ConfigArgs,
-}
-
-/// `worker`
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct WorkerArgs {
-    /// The agent's process id: a worker ends with its agent.
-    #[arg(long, value_name = "PID")]
-    pub parent: u32,
-    /// The mount namespace to enter.
-    #[arg(long, value_name = "PATH")]
-    pub namespace: Option<PathBuf>,
-}
-
-/// `act`
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct ActArgs {
-    /// The mount namespace to enter.
-    #[arg(long, value_name = "PATH")]
-    pub namespace: Option<PathBuf>,
-}
-
-/// `mark-fs`
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct MarkFsArgs {
-    /// Everything after the command's name, as the parent passes it: read by the child itself.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub arguments: Vec<OsString>,
-}
-
-/// `census`
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct CensusArgs {
-    /// The agent's process id: the child ends with its agent.
-    #[arg(long, value_name = "PID")]
-    pub parent: u32,
-}
-
-/// `reach`
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct ReachArgs {
-    /// The agent's process id: the child ends with its agent.
-    #[arg(long, value_name = "PID")]
-    pub parent: u32,
-    /// The mount namespace to enter.
-    #[arg(long, value_name = "PATH")]
-    pub namespace: Option<PathBuf>,
-    /// The network namespace to enter.
-    #[arg(long, value_name = "PATH")]
-    pub network: Option<PathBuf>,
-}
-
-/// `ask`
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct AskArgs {
-    /// The agent's process id: the program ends with its agent.
-    #[arg(long, value_name = "PID")]
-    pub parent: u32,
-    /// The program and its arguments.
-    #[arg(last = true, required = true)]
-    pub argv: Vec<OsString>,
-}
-
-/// `consumers`
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct ConsumersArgs {
-    /// The agent's process id: the child ends with its agent.
-    #[arg(long, value_name = "PID")]
-    pub parent: u32,
 }
 
 /// A name as it was typed; bytes that are no text as `mountie status` shows them.
@@ -443,6 +416,9 @@ impl Cli {
             Command::Doctor(doctor) => (&doctor.config, None),
             Command::CheckConfig(check) => (&check.config, check.file.as_ref()),
             Command::Status(_)
+            | Command::Events(_)
+            | Command::Completions(_)
+            | Command::Man(_)
             | Command::Describe(_)
             | Command::Probe(_)
             | Command::Ack(_)

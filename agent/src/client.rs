@@ -6,12 +6,16 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use agent_core::path::visible_json;
+
 use crate::exit_code::ExitCode;
 use crate::export::age;
 
 pub mod ack;
 pub mod describe;
 pub mod doctor;
+pub mod events;
+pub mod look;
 pub mod orders;
 pub mod probe;
 pub mod remount;
@@ -20,16 +24,21 @@ pub mod status;
 
 pub(crate) mod http;
 
+mod screen;
+mod stream;
 mod table;
+mod watch;
 
 pub use ack::ack;
 pub use describe::describe;
 pub use doctor::doctor;
+pub use events::events;
+pub use look::Look;
 pub use orders::{forget, pause, resume};
 pub use probe::probe;
 pub use remount::{preview, remount};
 pub use sentinel::init_sentinel;
-pub use status::status;
+pub use status::{known_volumes, status};
 
 /// How an answer is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +52,8 @@ pub enum Output {
     Json,
     /// The same as YAML.
     Yaml,
+    /// The names alone, one a line.
+    Name,
 }
 
 /// Where a command writes. Not `println!`: that panics when the reader of a pipe has left.
@@ -51,6 +62,8 @@ pub struct Console<'a> {
     pub out: &'a mut dyn Write,
     /// Why there is none.
     pub err: &'a mut dyn Write,
+    /// What may be sent to `out` beside text.
+    pub look: Look,
 }
 
 /// Why a command has no answer.
@@ -157,9 +170,9 @@ fn written<T: serde::Serialize>(
 ) -> Result<String, ClientError> {
     match output {
         // The views hold nothing that JSON cannot: string keys and finite numbers.
-        Output::Json => Ok(serde_json::to_string_pretty(answer).unwrap_or_default() + "\n"),
+        Output::Json => Ok(visible_json(&serde_json::to_string_pretty(answer).unwrap_or_default()) + "\n"),
         Output::Yaml => serde_saphyr::to_string(answer).map_err(|source| ClientError::Yaml { source }),
-        Output::Table | Output::Wide => Ok(text(answer)),
+        Output::Table | Output::Wide | Output::Name => Ok(text(answer)),
     }
 }
 

@@ -9,6 +9,8 @@ pub mod asking;
 pub mod cli;
 pub mod client;
 pub mod config;
+#[cfg(test)]
+mod docs;
 mod error_chain;
 pub mod exit_code;
 pub mod export;

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 use agent::{app, cli};
 
 fn main() -> ExitCode {
+    if let Some(code) = app::completions::answer() {
+        return code.into();
+    }
     let cli = match cli::parse() {
         Ok(cli) => cli,
         Err(error) => {

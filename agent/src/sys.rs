@@ -26,4 +26,5 @@ pub mod process_group;
 pub mod procfs_child;
 pub mod sentinel;
 pub mod statmount;
+pub mod terminal;
 pub mod xfs;

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::io::stderr;
 
-use agent_core::path::is_deceptive;
+use agent_core::path::{is_deceptive, visible_json};
 use thiserror::Error;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::{Compact, DefaultFields, Format, Writer};
+use tracing_subscriber::fmt::format::{Compact, DefaultFields, Format, Json, JsonFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::registry::LookupSpan;
+
+pub mod flood;
 
 /// How log lines look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,12 +49,12 @@ pub enum TelemetryError {
 pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
     let filter = filter(std::env::var("MOUNTIE_LOG").ok().as_deref())?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let journal = is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
     let done = match format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => {
-            let journal = is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
-            builder.with_ansi(false).event_format(OneLine::new(journal)).try_init()
+        LogFormat::Json => {
+            builder.fmt_fields(JsonFields::new()).event_format(JsonLine::new(journal)).try_init()
         }
+        LogFormat::Text => builder.with_ansi(false).event_format(OneLine::new(journal)).try_init(),
     };
     done.map_err(|_| TelemetryError::AlreadySet)
 }
@@ -117,6 +119,36 @@ fn write_escaped(writer: &mut Writer<'_>, line: &str) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// The JSON form. What deceives the eye is written as JSON can write it, so that it means the same to programs. The
+/// journal takes the priority away before it keeps the line.
+struct JsonLine {
+    journal: bool,
+    inner: Format<Json>,
+}
+
+impl JsonLine {
+    fn new(journal: bool) -> Self {
+        Self { journal, inner: tracing_subscriber::fmt::format().json().flatten_event(true) }
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for JsonLine {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, JsonFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.inner.format_event(context, Writer::new(&mut line), event)?;
+        if self.journal {
+            write!(writer, "<{}>", priority(*event.metadata().level()))?;
+        }
+        writer.write_str(&visible_json(line.trim_end()))?;
+        writeln!(writer)
+    }
 }
 
 /// The syslog priority of a level, as in sd-daemon(3).
@@ -192,6 +224,34 @@ mod tests {
         let starts: Vec<&str> = text.lines().map(|line| line.get(..3).unwrap_or_default()).collect();
         assert_eq!(starts, ["<3>", "<4>", "<6>", "<7>"], "{text}");
         assert!(text.contains("Two volume=\"models\"") && !text.contains("WARN"), "{text}");
+    }
+
+    fn logged_as_json(journal: bool, events: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(lines.clone())
+            .fmt_fields(JsonFields::new())
+            .event_format(JsonLine::new(journal))
+            .finish();
+        tracing::subscriber::with_default(subscriber, events);
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_line_of_json_has_a_constant_message_and_its_fields_and_the_journal_its_priority() {
+        let event = || tracing::warn!(volume = "a\u{202e}\u{e0041}\n\"b", count = 3, "Volume is sick");
+        let text = logged_as_json(false, event);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!text.contains(['\u{202e}', '\u{e0041}']), "{text}");
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["level"], "WARN");
+        assert_eq!(line["message"], "Volume is sick");
+        assert_eq!(line["volume"], "a\u{202e}\u{e0041}\n\"b");
+        assert_eq!(line["count"], 3);
+        assert!(line["timestamp"].is_string(), "{text}");
+        let text = logged_as_json(true, event);
+        assert!(text.starts_with("<4>{") && text.ends_with("}\n"), "{text}");
     }
 
     #[test]

@@ -44,9 +44,11 @@ mod missing_privileges;
 mod mount_events;
 mod mount_helpers;
 mod odd_mounts;
+mod operator_terminal;
 mod other_healers;
 mod probe_users;
 mod quiet_faults;
+mod quiet_log;
 mod readonly;
 mod repair_limits;
 mod repair_methods;
@@ -65,13 +67,14 @@ mod two_superblocks;
 mod vanished_devices;
 mod writeback_lost;
 
+/// Those that show that the bench does what the others believe it does.
+const OF_THE_BENCH: [&[Case]; 4] =
+    [bench_injector::CASES, bench_isolation::CASES, bench_loop::CASES, bench_programs::CASES];
+
 /// Every case, in the order in which they are shown.
 pub(crate) fn table() -> Vec<Case> {
     [
-        bench_injector::CASES,
-        bench_isolation::CASES,
-        bench_loop::CASES,
-        bench_programs::CASES,
+        &OF_THE_BENCH.concat(),
         start_errors::CASES,
         errors_on_reads::CASES,
         errors_on_names::CASES,
@@ -121,6 +124,8 @@ pub(crate) fn table() -> Vec<Case> {
         servers_away::CASES,
         other_healers::CASES,
         event_stream::CASES,
+        operator_terminal::CASES,
+        quiet_log::CASES,
         status_page::CASES,
         crowded_http::CASES,
         docker_plugin::CASES,

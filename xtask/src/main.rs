@@ -89,8 +89,13 @@ enum Task {
         /// Only the checks whose name contains this
         filter: Option<String>,
     },
-    /// Write the pages that are made of tables in the code: docs/METRICS.md
-    Docs,
+    /// Write the pages that are made of tables in the code (docs/METRICS.md, docs/CONFIGURATION.md, docs/VERDICTS.md), and
+    /// the manual pages
+    Docs {
+        /// Where the manual pages go
+        #[arg(long, value_name = "DIR", default_value = "target/man")]
+        man: std::path::PathBuf,
+    },
     /// The project's own lints: layers, sizes, headings, kernel references, what operators are given
     Tidy,
     /// Run the integration tests, or a command, in guests with distributions' kernels (as root)
@@ -121,7 +126,7 @@ fn main() -> ExitCode {
         Task::Cross { release } => cross::run(release).map(drop),
         Task::Coverage => coverage::run(),
         Task::Surface { filter } => surface::run(filter.as_deref()),
-        Task::Docs => docs::run(),
+        Task::Docs { man } => docs::run(&man),
         Task::Tidy => tidy::run(),
         Task::Vm(args) => vm::run(&args),
         Task::Ci => ci::run(),

@@ -37,6 +37,11 @@ impl FsClass {
         Self::Other,
     ];
 
+    /// The types that are known by name, in the order of their names. Other FUSE types are `fuse.NAME`.
+    pub fn types(self) -> impl Iterator<Item = &'static str> {
+        TYPES.iter().filter(move |(_, class)| *class == self).map(|(name, _)| *name)
+    }
+
     /// The class of a type; a type that is not in the table is block-backed if its source is a device.
     #[must_use]
     pub fn of(fstype: &str, source: &[u8]) -> Self {

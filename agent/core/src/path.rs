@@ -97,6 +97,24 @@ pub fn escape(bytes: &[u8]) -> String {
     out
 }
 
+/// JSON in which nothing deceives the eye ([`is_deceptive`]), and that means the same: such characters can only stand in
+/// its strings. Its own line breaks stay.
+#[must_use]
+pub fn visible_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !is_deceptive(c) {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
+}
+
 fn escape_raw(out: &mut String, bytes: &[u8]) {
     for byte in bytes {
         // Writing to a string cannot fail.
@@ -128,6 +146,15 @@ mod tests {
         for c in ['é', '日', '\u{301}', '…', '→', '\u{fffd}', '😀'] {
             assert!(!is_deceptive(c), "{c:?}");
         }
+    }
+
+    #[test]
+    fn json_is_made_visible_and_means_the_same() {
+        assert_eq!(visible_json("{\n \"é日\"\n}"), "{\n \"é日\"\n}");
+        assert_eq!(
+            visible_json("\"\u{9b}\u{202e}\u{e0041}\u{7f}\""),
+            "\"\\u009b\\u202e\\udb40\\udc41\\u007f\""
+        );
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::cli::{Cli, Command, ExportOutput, PauseArgs, ReachArgs, RemountArgs, ReportOutput};
-use crate::cli::{SentinelCommand, SentinelInitArgs, StateCommand, StatusOutput};
-use crate::client::{self, Console, Output};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{Cli, Command, EventsArgs, ExportOutput, PauseArgs, ReachArgs, RemountArgs, ReportOutput};
+use crate::cli::{SentinelCommand, SentinelInitArgs, StateCommand, StatusArgs, StatusOutput};
+use crate::client::{self, Console, Look, Output};
 use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
 use crate::export::view::{PauseOrder, SentinelOrder};
@@ -17,39 +19,16 @@ use crate::{asking, probe, remediation, sensor, telemetry};
 #[must_use]
 pub fn run(cli: Cli) -> ExitCode {
     // The children first: they must not depend on a configuration or an environment.
-    let cli = match cli.command {
-        Command::Worker(args) => {
-            return probe::worker::run(&probe::worker::WorkerArgs {
-                parent: args.parent,
-                namespace: args.namespace,
-            });
-        }
-        Command::Act(_) => return remediation::run_act(),
-        Command::MarkFs(args) => return sensor::fanotify::run_mark_child(&args.arguments),
-        Command::Census(args) => return sensor::census::run_census_child(args.parent),
-        Command::Reach(args) => {
-            let ReachArgs { parent, namespace, network } = args;
-            return asking::run_reach_child(&asking::ReachPlace { parent, namespace, network });
-        }
-        Command::Ask(args) => return asking::run_ask_child(args.parent, &args.argv),
-        Command::Consumers(args) => return sensor::consumers::run_consumers_child(args.parent),
-        _ => cli,
-    };
+    if let Some(code) = child(&cli.command) {
+        return code;
+    }
     let sources = cli.sources(Environment::of_process());
     let socket = config::socket_path(&sources);
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    let console = &mut Console { out: &mut out, err: &mut err };
+    let console = &mut Console { out: &mut out, err: &mut err, look: Look::of_process() };
     match cli.command {
-        Command::Status(args) => {
-            let output = match args.output {
-                StatusOutput::Table => Output::Table,
-                StatusOutput::Wide => Output::Wide,
-                StatusOutput::Json => Output::Json,
-                StatusOutput::Yaml => Output::Yaml,
-            };
-            let request = client::status::StatusRequest { output, watch: args.watch };
-            block_on(client::status(&socket, request, console))
-        }
+        Command::Status(args) => status(&socket, args, console),
+        Command::Events(args) => events(&socket, args, console),
         Command::Describe(args) => {
             block_on(client::describe(&socket, &args.volume, args.output.into(), console))
         }
@@ -68,6 +47,8 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Doctor(args) => doctor(&socket, &sources, args.output.into(), console),
         Command::CheckConfig(_) => check_config(&sources, console),
+        Command::Completions(args) => super::completions::print(args.shell, console),
+        Command::Man(args) => super::man::run(&args, console),
         Command::Run(_)
         | Command::Worker(_)
         | Command::Act(_)
@@ -77,6 +58,44 @@ pub fn run(cli: Cli) -> ExitCode {
         | Command::Ask(_)
         | Command::Reach(_) => agent(sources, console),
     }
+}
+
+/// Carries out what only the agent starts; `None` for what people do.
+fn child(command: &Command) -> Option<ExitCode> {
+    Some(match command {
+        Command::Worker(args) => {
+            let (parent, namespace) = (args.parent, args.namespace.clone());
+            probe::worker::run(&probe::worker::WorkerArgs { parent, namespace })
+        }
+        Command::Act(_) => remediation::run_act(),
+        Command::MarkFs(args) => sensor::fanotify::run_mark_child(&args.arguments),
+        Command::Census(args) => sensor::census::run_census_child(args.parent),
+        Command::Reach(args) => {
+            let ReachArgs { parent, namespace, network } = args.clone();
+            asking::run_reach_child(&asking::ReachPlace { parent, namespace, network })
+        }
+        Command::Ask(args) => asking::run_ask_child(args.parent, &args.argv),
+        Command::Consumers(args) => sensor::consumers::run_consumers_child(args.parent),
+        _ => return None,
+    })
+}
+
+fn status(socket: &Path, args: StatusArgs, console: &mut Console<'_>) -> ExitCode {
+    let output = match args.output {
+        StatusOutput::Table => Output::Table,
+        StatusOutput::Wide => Output::Wide,
+        StatusOutput::Json => Output::Json,
+        StatusOutput::Yaml => Output::Yaml,
+        StatusOutput::Name => Output::Name,
+    };
+    let request = client::status::StatusRequest { output, watch: args.watch };
+    block_on(client::status(socket, request, interrupted(), console))
+}
+
+fn events(socket: &Path, args: EventsArgs, console: &mut Console<'_>) -> ExitCode {
+    let EventsArgs { volume, follow, limit, after, output } = args;
+    let request = client::events::EventsRequest { volume, limit, after, follow, output: output.into() };
+    block_on(client::events(socket, &request, interrupted(), console))
 }
 
 fn pause(socket: &Path, args: PauseArgs, console: &mut Console<'_>) -> ExitCode {
@@ -195,6 +214,20 @@ fn doctor(socket: &Path, sources: &Sources, output: Output, console: &mut Consol
     })
 }
 
+/// Waits for a signal that asks to end: what was begun on a terminal is put in order first.
+async fn interrupted() {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)] = kinds.map(signal) else {
+        // The kernel ends this process as it ends others.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+    }
+}
+
 /// One thread for everything that waits: workers must be children of a thread that lives as long as the agent,
 /// since the kernel ties their end to that thread (`PR_SET_PDEATHSIG`).
 fn block_on(future: impl Future<Output = ExitCode>) -> ExitCode {
@@ -242,7 +275,8 @@ mod tests {
         let words = ["mountie", "check-config", "--config", file.to_str().unwrap()];
         let sources = Cli::try_parse_from(words).unwrap().sources(Environment::default());
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let code = check_config(&sources, &mut Console { out: &mut out, err: &mut err });
+        let code =
+            check_config(&sources, &mut Console { out: &mut out, err: &mut err, look: Look::default() });
         let told = String::from_utf8(err).unwrap();
         assert_eq!((code, out.len()), (ExitCode::Usage, 0));
         assert!(told.contains("error: on this node: volume \"v\": method \"fstab\": "), "{told}");
@@ -258,7 +292,7 @@ mod tests {
             let words = ["mountie", "check-config", "--config", file.to_str().unwrap()];
             let sources = Cli::try_parse_from(words).unwrap().sources(Environment::default());
             let (mut out, mut err) = (Closed, Closed);
-            check_config(&sources, &mut Console { out: &mut out, err: &mut err })
+            check_config(&sources, &mut Console { out: &mut out, err: &mut err, look: Look::default() })
         };
         assert_eq!(check("[defaults]\ninterval = \"5s\"\n"), ExitCode::Ok);
         assert_eq!(check("[nonsense]\n"), ExitCode::Usage);

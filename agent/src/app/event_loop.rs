@@ -77,6 +77,7 @@ pub(super) struct EventLoop {
     executor: Arc<Executor>,
     metrics: Metrics,
     chronicle: Arc<Chronicle>,
+    log: events::Log,
     facts: Facts,
     snapshots: watch::Sender<Arc<Snapshot>>,
     commands: mpsc::Receiver<Command>,
@@ -165,6 +166,7 @@ impl EventLoop {
             executor: Arc::new(executor),
             metrics,
             chronicle,
+            log: events::Log::default(),
             facts,
             snapshots,
             commands,
@@ -286,6 +288,8 @@ impl EventLoop {
             Event::Configuration(read) => self.take_configuration(*read),
             Event::Pulse => {
                 self.publish();
+                self.log.settle();
+                self.facts.settle_log();
                 // Also where nobody scrapes: what vanished must not stay in memory.
                 self.metrics.forget_vanished(&self.snapshots.borrow());
             }
@@ -316,7 +320,7 @@ impl EventLoop {
                 Output::Held(_, hold) => self.metrics.suppressed(Suppression::of(hold)),
                 Output::WouldExecute(plan) => {
                     self.metrics.suppressed(Suppression::DryRun);
-                    events::log_plan_would_run(&plan);
+                    self.log.plan_would_run(&plan);
                     self.chronicle.repair_due(&plan);
                 }
                 Output::Transition(transition) => {
@@ -325,15 +329,15 @@ impl EventLoop {
                     if let Some(cause) = self.held_back_by(&transition) {
                         self.metrics.suppressed(cause);
                     }
-                    events::log_transition(&transition);
+                    self.log.transition(&transition);
                     self.chronicle.transition(&transition);
                 }
                 Output::Track(tracked) => self.sources.track(tracked),
                 Output::FindConsumers(dead) => self.sources.find_consumers(dead),
-                Output::Note(note) => events::log_note(&note),
+                Output::Note(note) => self.log.note(&note),
                 Output::Incident(moment, incident) => {
                     self.changes.is_urgent = true;
-                    events::log_incident(moment, &incident);
+                    self.log.incident(moment, &incident);
                     self.chronicle.incident(moment, &incident);
                 }
                 Output::Remember(memory) => self.store.remember(*memory),
@@ -434,6 +438,7 @@ impl EventLoop {
     /// Ends what can be ended at once. A worker or helper that cannot be killed is left behind: it holds nothing
     /// of the agent's.
     async fn end(mut self) {
+        self.log.finish();
         self.asks.end();
         if !self.store.is_kept().await {
             warn!("Not all that is known of volumes is on disk");

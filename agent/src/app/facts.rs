@@ -11,6 +11,7 @@ use crate::export::Snapshot;
 use crate::probe::Stats;
 use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
 use crate::sys::clock;
+use crate::telemetry::flood::{Flood, LeftOut, NODE, SUBJECT};
 
 /// Paths of cgroups that are kept, about.
 const CGROUPS: usize = 4096;
@@ -36,6 +37,21 @@ pub(super) struct Facts {
     pub(super) check_deadline: Duration,
     /// Whether changes of sources are logged.
     log: bool,
+    /// How often they were.
+    told: Flood<SourceName, SourceState>,
+}
+
+fn log_source(name: SourceName, state: &SourceState) {
+    let source = name.label();
+    match state {
+        SourceState::Running => tracing::info!(source, "Source is up"),
+        SourceState::Degraded(reason) => {
+            tracing::warn!(source, reason, "Source works in part, continuing with the rest");
+        }
+        SourceState::Off(reason) => {
+            tracing::warn!(source, reason, "Source is down, continuing without it");
+        }
+    }
 }
 
 impl Facts {
@@ -57,6 +73,7 @@ impl Facts {
             persist_errors: 0,
             check_deadline: Duration::ZERO,
             log: true,
+            told: Flood::new(SUBJECT, NODE),
         }
     }
 
@@ -70,21 +87,20 @@ impl Facts {
         if self.sources.get(&name) == Some(&state) {
             return;
         }
-        match &state {
-            _ if !self.log => {}
-            SourceState::Running => tracing::info!(source = name.label(), "Source is up"),
-            SourceState::Degraded(reason) => {
-                tracing::warn!(
-                    source = name.label(),
-                    reason,
-                    "Source works in part, continuing with the rest"
-                );
-            }
-            SourceState::Off(reason) => {
-                tracing::warn!(source = name.label(), reason, "Source is down, continuing without it");
-            }
+        if self.log && self.told.admits(&name, state.clone(), clock::now()) {
+            log_source(name, &state);
         }
         self.sources.insert(name, state);
+    }
+
+    /// Tells of sources that go up and down how often they did and how they are, where there is room for it now.
+    pub(super) fn settle_log(&mut self) {
+        let now = clock::now();
+        for (name, LeftOut { count, since, last }) in self.told.due(now) {
+            let seconds = now.since(since).as_secs();
+            tracing::warn!(source = name.label(), count, seconds, "Lines about a source were left out");
+            log_source(name, &last);
+        }
     }
 
     /// Takes in how the pool of workers does. At its cap, or where no worker starts, nobody is looked at: that is no

@@ -11,7 +11,9 @@ Examples:
   mountie check-config ./config.toml         find every mistake in a file before it is used
   mountie run --config ./config.toml         run the agent in the foreground
   mountie status                             every volume and its state
+  mountie status --watch                     the same, again whenever something happens
   mountie status -o json | jq .              the same for programs
+  mountie events --follow                    what happens, as it happens
   mountie describe models                    why is this volume degraded, and since when
   mountie probe models                       look at it now
   mountie ack models                         I know that data was lost there
@@ -51,7 +53,21 @@ Flags override variables, variables override the file.";
 pub(super) const STATUS: &str = "\
 Show every volume and its state, as the running agent has it. No watched path is touched.
 
+With --watch it is shown again whenever something happens: on a terminal in place, with the ages of every second; into a \
+file or a pipe one picture after the other, each when a condition is another than before. Ctrl-C ends it as if it had been \
+asked then. Colours and other control sequences go to terminals alone; NO_COLOR=1 turns colours off.
+
 Ends with 0 when every volume is well, 1 when one is sick, 69 when no agent answers.";
+
+pub(super) const EVENTS: &str = "\
+Show what has happened since the agent started, the newest last: changes of condition, incidents, repairs, and what \
+people did. The agent remembers 4096 events; its log has the older ones.
+
+With --follow it goes on with what happens, until interrupted. An agent that is started anew is waited for, and what it \
+tells then is shown from its first event on; that it was started anew is said, and so is what it could not keep. No event \
+is shown twice. With -o json every event is one line then, without it one answer as /api/v1/events has it.
+
+Ends with 0, 64 when there is no such volume or event, 69 when no agent answers.";
 
 pub(super) const DESCRIBE: &str = "\
 Show everything known about one volume: state, reason and since when, the last probes, errors the kernel \
@@ -139,3 +155,11 @@ Variables and flags count as they do for run.
 Everything that is wrong is reported at once, with its key, what was found and what is accepted; so is what a \
 repair would lack on this node: an entry in /etc/fstab, a unit, a file of variables that is root's alone. Ends with \
 0, or 64 when something is wrong.";
+
+pub(super) const COMPLETIONS: &str = "\
+Print what has a shell complete commands, options and the names of volumes. What is printed asks the installed mountie \
+for every word, and that asks the agent for the volumes; without an agent, or without the right to ask it, there are no names.";
+
+pub(super) const MAN: &str = "\
+Print the manual page of a command for man(1), or write the pages of all commands into a directory. They say what --help \
+says.";

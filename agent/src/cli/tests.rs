@@ -130,10 +130,54 @@ fn the_help_teaches_exit_codes_files_and_examples_and_hides_what_is_internal() {
     for text in ["64 ", "69 ", "77 ", "/etc/mountie/config.toml", "mountie check-config", "MOUNTIE_LOG"] {
         assert!(help.contains(text), "{text}");
     }
-    for command in ["run", "status", "describe", "probe", "doctor", "check-config"] {
+    for command in
+        ["run", "status", "events", "describe", "probe", "doctor", "check-config", "completions", "man"]
+    {
         assert!(help.contains(&format!("  {command} ")), "{command}");
     }
     for hidden in ["worker", "mark-fs"] {
         assert!(!help.contains(hidden), "{hidden}");
+    }
+}
+
+/// The commands that people see, each with its examples.
+fn shown(command: &clap::Command, found: &mut Vec<(String, String)>) {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        let examples = below.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+        found.push((below.get_name().to_owned(), examples));
+        shown(below, found);
+    }
+}
+
+/// The words after `mountie`, as a shell would hand them on.
+fn words_of(line: &str) -> Option<Vec<String>> {
+    let line = line.split("mountie ").nth(1)?.split("   ").next()?;
+    let line = line.split(['|', '>', ')']).next()?.trim();
+    let mut words = Vec::new();
+    for (at, part) in line.split('"').enumerate() {
+        if at % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    Some(words)
+}
+
+#[test]
+fn every_command_has_examples_and_each_of_them_is_understood() {
+    let mut found = Vec::new();
+    shown(&Cli::command(), &mut found);
+    assert!(found.len() > 15, "{found:?}");
+    for (name, examples) in found {
+        let lines: Vec<&str> = examples.lines().skip(1).collect();
+        assert!(examples.starts_with("Examples:\n") && !lines.is_empty(), "{name}: {examples}");
+        assert!(lines.iter().any(|line| line.contains(&format!(" {name}"))), "{name}: {examples}");
+        for line in lines {
+            let words = words_of(line).unwrap_or_else(|| panic!("{name}: {line}"));
+            let words: Vec<&str> =
+                words.iter().map(String::as_str).take_while(|word| *word != "||").collect();
+            assert!(cli(&words).is_ok(), "{name}: {words:?}: {}", cli(&words).unwrap_err());
+        }
     }
 }

@@ -94,7 +94,9 @@ fn verdict(page: &mut Page, volume: &VolumeView) {
         page.line("This is what was known before the agent started; no look has decided anything since.");
     }
     page.line(&volume.message);
-    if let Some(meaning) = volume.reason.as_deref().and_then(meaning::of_reason) {
+    // Of a volume that is good again, or only suspect, it would not be true.
+    let reason = volume.reason.as_deref().filter(|_| volume.sick);
+    if let Some(meaning) = reason.and_then(meaning::of_reason) {
         page.line(meaning);
     }
     if volume.state == "quarantined" {

@@ -1,11 +1,11 @@
 //! Asks the agent: one request, one connection, a deadline for the whole.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::http::request::Builder;
 use hyper::{Method, Request, StatusCode, header};
@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::ClientError;
@@ -24,6 +25,11 @@ pub(super) const WITHIN: Duration = Duration::from_secs(10);
 pub(super) const WITHIN_PROBE: Duration = Duration::from_secs(60);
 /// Beyond any sensible answer: ten thousand volumes with their histories.
 const LARGEST: usize = 256 << 20;
+
+/// The agent sends something at least every 15 seconds to those who follow.
+const SILENCE: Duration = Duration::from_secs(45);
+/// Beyond any event: an incident of ten thousand volumes.
+const LONGEST_LINE: usize = 16 << 20;
 
 /// What came back.
 #[derive(Debug)]
@@ -92,26 +98,32 @@ fn read_json<T: DeserializeOwned>(
         let value = serde_json::from_slice(&answer.body).map_err(not_understood)?;
         return Ok((answer.status, value));
     }
-    let refused: ErrorBody = serde_json::from_slice(&answer.body).map_err(not_understood)?;
-    Err(ClientError::Refused { status: answer.status.as_u16(), error: refused.error, known: refused.known })
+    Err(refusal(socket, answer))
+}
+
+/// What the agent says instead of an answer.
+fn refusal(socket: &Path, answer: &Answer) -> ClientError {
+    match serde_json::from_slice::<ErrorBody>(&answer.body) {
+        Ok(ErrorBody { error, known }) => {
+            ClientError::Refused { status: answer.status.as_u16(), error, known }
+        }
+        Err(source) => ClientError::NotUnderstood { socket: socket.to_owned(), source },
+    }
 }
 
 async fn exchange(socket: &Path, request: Builder, body: Bytes) -> Result<Answer, ClientError> {
     let stream = UnixStream::connect(socket).await.map_err(|source| unreachable_agent(socket, source))?;
-    let broken = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Broken {
-        socket: socket.to_owned(),
-        source,
-    };
-    let handshake = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|source| broken(source.into()))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|source| broken(socket, source))?;
     let request = request
         .header(header::HOST, "mountie")
         .body(Full::new(body))
-        .map_err(|source| broken(source.into()))?;
+        .map_err(|source| broken(socket, source))?;
     let ask = async {
-        let response = sender.send_request(request).await.map_err(|source| broken(source.into()))?;
+        let response = sender.send_request(request).await.map_err(|source| broken(socket, source))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), LARGEST).collect().await.map_err(broken)?.to_bytes();
+        let body = Limited::new(response.into_body(), LARGEST).collect().await;
+        let body = body.map_err(|source| broken(socket, source))?.to_bytes();
         Ok(Answer { status, body })
     };
     // The connection does the work, the question waits for it; when the question is answered both end.
@@ -120,6 +132,83 @@ async fn exchange(socket: &Path, request: Builder, body: Bytes) -> Result<Answer
         answer = &mut ask => answer,
         // The connection may end while the last of the answer waits to be picked up.
         _ = &mut connection => ask.await,
+    }
+}
+
+/// An answer that comes line by line, for as long as it lasts.
+pub(super) struct Lines {
+    socket: PathBuf,
+    body: Incoming,
+    /// What has come and is no whole line yet.
+    rest: Vec<u8>,
+    connection: JoinHandle<()>,
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// Asks for an answer that comes line by line.
+pub(super) async fn lines(socket: &Path, path: &str) -> Result<Lines, ClientError> {
+    match timeout(WITHIN, begin_lines(socket, path)).await {
+        Ok(begun) => begun,
+        Err(_) => Err(ClientError::TimedOut { socket: socket.to_owned(), seconds: WITHIN.as_secs() }),
+    }
+}
+
+async fn begin_lines(socket: &Path, path: &str) -> Result<Lines, ClientError> {
+    let stream = UnixStream::connect(socket).await.map_err(|source| unreachable_agent(socket, source))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|source| broken(socket, source))?;
+    let connection = tokio::spawn(async move {
+        // That it broke is seen by whoever reads the body.
+        let _ = connection.await;
+    });
+    let request = Request::get(path)
+        .header(header::HOST, "mountie")
+        .header(header::ACCEPT, "application/x-ndjson")
+        .body(Full::new(Bytes::new()))
+        .map_err(|source| broken(socket, source))?;
+    let response = sender.send_request(request).await.map_err(|source| broken(socket, source))?;
+    let status = response.status();
+    let lines = Lines { socket: socket.to_owned(), body: response.into_body(), rest: Vec::new(), connection };
+    if status.is_success() { Ok(lines) } else { Err(lines.refusal(status).await) }
+}
+
+fn broken(socket: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
+    ClientError::Broken { socket: socket.to_owned(), source: source.into() }
+}
+
+impl Lines {
+    /// The next line; `None` at a proper end.
+    pub(super) async fn next(&mut self) -> Result<Option<String>, ClientError> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()));
+            }
+            if self.rest.len() > LONGEST_LINE {
+                return Err(broken(&self.socket, "a line has no end"));
+            }
+            match timeout(SILENCE, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => self.rest.extend(frame.into_data().unwrap_or_default()),
+                Ok(Some(Err(source))) => return Err(broken(&self.socket, source)),
+                Ok(None) => return Ok(None),
+                Err(_) => {
+                    let (socket, seconds) = (self.socket.clone(), SILENCE.as_secs());
+                    return Err(ClientError::TimedOut { socket, seconds });
+                }
+            }
+        }
+    }
+
+    async fn refusal(mut self, status: StatusCode) -> ClientError {
+        match Limited::new(&mut self.body, LONGEST_LINE).collect().await {
+            Ok(body) => refusal(&self.socket, &Answer { status, body: body.to_bytes() }),
+            Err(source) => broken(&self.socket, source),
+        }
     }
 }
 

@@ -1,38 +1,39 @@
 //! `mountie status`: every volume in one line.
 
-use std::io::IsTerminal as _;
+use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
-use super::table::{Table, clean};
-use super::{ClientError, Console, Output, age, http, written};
+use super::table::{STATE, Table, clean};
+use super::watch::watch;
+use super::{ClientError, Console, Look, Output, age, http, written};
 use crate::exit_code::ExitCode;
 use crate::export::timestamp::Timestamp;
 use crate::export::view::{IncidentView, VolumeList, VolumeView};
 
-/// The pause between two pictures of `--watch`.
-const REDRAW: Duration = Duration::from_secs(1);
-/// Cursor home, then clear to the end: less flicker than clearing first.
-const CLEAR: &str = "\x1b[H\x1b[2J";
-
+/// Where every volume is.
+const PATH: &str = "/api/v1/volumes";
 /// Stands before each picture in YAML: a stream of documents.
-const DOCUMENT: &str = "---\n";
+pub(super) const DOCUMENT: &str = "---\n";
 
 /// What was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatusRequest {
     /// How to print it.
     pub output: Output,
-    /// Draw it again every second, until interrupted.
+    /// Show it again after every change, until interrupted.
     pub watch: bool,
 }
 
-/// Prints the status. Ends with 1 when any volume is sick.
-pub async fn status(socket: &Path, request: StatusRequest, console: &mut Console<'_>) -> ExitCode {
+/// Prints the status, with `watch` until `until`. Ends with 1 when any volume is sick.
+pub async fn status(
+    socket: &Path,
+    request: StatusRequest,
+    until: impl Future<Output = ()>,
+    console: &mut Console<'_>,
+) -> ExitCode {
     let result = if request.watch {
-        watch(socket, request.output, console).await
+        watch(socket, request.output, until, console).await
     } else {
         once(socket, request.output, console).await
     };
@@ -44,57 +45,48 @@ async fn once(socket: &Path, output: Output, console: &mut Console<'_>) -> Resul
     if !list.ready {
         console.complain(&"the agent has started and not looked at every volume yet");
     }
-    console.print(&picture(&list, output)?)?;
+    console.print(&picture(&list, output, console.look)?)?;
     Ok(verdict(&list))
 }
 
-/// There must be an agent at first. After that only a failure to draw ends it: an agent that restarts comes back.
-async fn watch(socket: &Path, output: Output, console: &mut Console<'_>) -> Result<ExitCode, ClientError> {
-    ask(socket).await?;
-    // JSON and YAML are for programs, and so is a pipe: one picture after the other, no control sequences.
-    let plain = matches!(output, Output::Json | Output::Yaml) || !std::io::stdout().is_terminal();
-    loop {
-        let text = match ask(socket).await {
-            Ok(list) if output == Output::Yaml => format!("{DOCUMENT}{}", picture(&list, output)?),
-            Ok(list) => picture(&list, output)?,
-            // It would be no YAML.
-            Err(error) if output == Output::Yaml => format!("# {error}\n"),
-            Err(error) => format!("{error}\n"),
-        };
-        let frame = if plain { text } else { format!("{CLEAR}{text}") };
-        console.print(&frame)?;
-        sleep(REDRAW).await;
-    }
+/// The volumes that there are, each with its state. `None` where the agent does not say within that time.
+pub async fn known_volumes(socket: &Path, within: Duration) -> Option<Vec<(String, String)>> {
+    let asked: Result<(_, VolumeList), _> = http::get_json(socket, PATH, (within, &[])).await;
+    let volumes = asked.ok()?.1.volumes.into_iter();
+    Some(volumes.map(|volume| (volume.id, volume.state)).collect())
 }
 
-async fn ask(socket: &Path) -> Result<VolumeList, ClientError> {
-    let (_, list) = http::get_json(socket, "/api/v1/volumes", (http::WITHIN, &[])).await?;
+pub(super) async fn ask(socket: &Path) -> Result<VolumeList, ClientError> {
+    let (_, list) = http::get_json(socket, PATH, (http::WITHIN, &[])).await?;
     Ok(list)
 }
 
-fn verdict(list: &VolumeList) -> ExitCode {
+pub(super) fn verdict(list: &VolumeList) -> ExitCode {
     if list.volumes.iter().any(|volume| volume.sick) { ExitCode::FoundSick } else { ExitCode::Ok }
 }
 
 /// What is printed.
-fn picture(list: &VolumeList, output: Output) -> Result<String, ClientError> {
+pub(super) fn picture(list: &VolumeList, output: Output, look: Look) -> Result<String, ClientError> {
     written(list, output, |list| {
+        if output == Output::Name {
+            return list.volumes.iter().map(|volume| clean(&volume.id) + "\n").collect();
+        }
         if list.volumes.is_empty() {
             return "no volume is watched; name one in the configuration, or mount one that discovery takes in\n"
                 .to_owned();
         }
-        let volumes = if output == Output::Wide { wide(list) } else { table(list) };
+        let volumes = if output == Output::Wide { wide(list) } else { table(list) }.render_for(look);
         volumes + &incidents(list) + &pauses(list)
     })
 }
 
-fn table(list: &VolumeList) -> String {
+fn table(list: &VolumeList) -> Table {
     let mut table =
-        Table::new(&["VOLUME", "STATE", "REASON", "SINCE", "MOUNTPOINT", "TYPE", "ERRORS", "LAST OK"]);
+        Table::new(&["VOLUME", STATE, "REASON", "SINCE", "MOUNTPOINT", "TYPE", "ERRORS", "LAST OK"]);
     for volume in &list.volumes {
         table.row(columns(list.at, volume));
     }
-    table.render()
+    table
 }
 
 /// One line for each incident that lasts.
@@ -132,10 +124,10 @@ fn pauses(list: &VolumeList) -> String {
     if lines.is_empty() { String::new() } else { format!("\n{}", lines.concat()) }
 }
 
-fn wide(list: &VolumeList) -> String {
+fn wide(list: &VolumeList) -> Table {
     let mut table = Table::new(&[
         "VOLUME",
-        "STATE",
+        STATE,
         "REASON",
         "SINCE",
         "MOUNTPOINT",
@@ -155,7 +147,7 @@ fn wide(list: &VolumeList) -> String {
             id, state, reason, since, mountpoint, fstype, errors, last_ok, source, device, mode, message,
         ]);
     }
-    table.render()
+    table
 }
 
 fn columns(at: Timestamp, volume: &VolumeView) -> [String; 8] {
@@ -199,7 +191,7 @@ scratch              degraded    hung    45s     /mnt/scratch         nfs4      
 
 incident 3: 2 volumes of server filer1 fail together, since 3m12s, 2 still sick
 ";
-        assert_eq!(picture(&list, Output::Table).unwrap(), expected);
+        assert_eq!(picture(&list, Output::Table, Look::default()).unwrap(), expected);
         assert_eq!(verdict(&list), ExitCode::FoundSick);
     }
 
@@ -212,14 +204,18 @@ incident 3: 2 volumes of server filer1 fail together, since 3m12s, 2 still sick
 VOLUME  STATE    REASON  SINCE   MOUNTPOINT   TYPE        ERRORS  LAST OK  SOURCE                        DEVICE  MODE     MESSAGE
 backup  healthy  (full)  15m00s  /mnt/backup  fuse.davfs  0       5s ago   https://ann:***@dav.example/  0:77    observe  The last probe was good.
 ";
-        assert_eq!(picture(&list, Output::Wide).unwrap(), expected);
+        assert_eq!(picture(&list, Output::Wide, Look::default()).unwrap(), expected);
         assert_eq!(verdict(&list), ExitCode::Ok);
     }
 
     #[test]
     fn json_is_the_answer_of_the_api() {
         let list = VolumeList::new(&sample_snapshot());
-        assert_eq!(serde_json::from_str::<VolumeList>(&picture(&list, Output::Json).unwrap()).unwrap(), list);
+        assert_eq!(
+            serde_json::from_str::<VolumeList>(&picture(&list, Output::Json, Look::default()).unwrap())
+                .unwrap(),
+            list
+        );
     }
 
     #[test]
@@ -234,7 +230,7 @@ backup  healthy  (full)  15m00s  /mnt/backup  fuse.davfs  0       5s ago   https
             source: word.to_owned(),
             ..template.clone()
         }));
-        let text = picture(&list, Output::Yaml).unwrap();
+        let text = picture(&list, Output::Yaml, Look::default()).unwrap();
         assert_eq!(serde_saphyr::from_str::<VolumeList>(&text).unwrap(), list, "{text}");
         assert!(text.ends_with('\n') && !text.contains("volumes: ["), "in block style: {text}");
         // Each picture of `--watch` is a document of its own.
@@ -246,6 +242,13 @@ backup  healthy  (full)  15m00s  /mnt/backup  fuse.davfs  0       5s ago   https
     fn without_volumes_there_is_a_hint() {
         let mut list = VolumeList::new(&sample_snapshot());
         list.volumes.clear();
-        assert!(picture(&list, Output::Table).unwrap().starts_with("no volume is watched"));
+        assert!(picture(&list, Output::Table, Look::default()).unwrap().starts_with("no volume is watched"));
+    }
+
+    #[test]
+    fn names_stand_alone_one_a_line_for_scripts() {
+        let list = VolumeList::new(&sample_snapshot());
+        let names = picture(&list, Output::Name, Look::default()).unwrap();
+        assert_eq!(names, "/mnt/caf\\xe9 \"日本\"\nbackup\nmodels\nscratch\n");
     }
 }

@@ -1,24 +1,38 @@
 //! Columns that line up on a terminal, whatever letters the cells hold.
 
 use agent_core::path::is_deceptive;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::look::{Look, PLAIN};
+
+/// The head of the column that holds the words of states.
+pub(super) const STATE: &str = "STATE";
 
 /// Aligned rows. Cells are cleaned: nothing in them can move the cursor or break a line.
 #[derive(Debug)]
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
+    /// The column that holds the words of states.
+    states: Option<usize>,
 }
 
 impl Table {
     pub(super) fn new(head: &[&str]) -> Self {
-        Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
+        let states = head.iter().position(|cell| *cell == STATE);
+        Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()], states }
     }
 
     pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.iter().map(|cell| clean(cell)).collect());
     }
 
-    /// The text. An empty cell shows as a dash, so that columns can be cut by scripts.
+    /// The text, without colours.
     pub(super) fn render(&self) -> String {
+        self.render_for(Look::default())
+    }
+
+    /// The text. States are coloured where that is welcome. An empty cell shows as a dash, so that columns can be cut by scripts.
+    pub(super) fn render_for(&self, look: Look) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns)
             .map(|column| {
@@ -26,11 +40,15 @@ impl Table {
             })
             .collect();
         let mut text = String::new();
-        for row in &self.rows {
+        for (number, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
-            for (cell, column) in row.iter().zip(&widths) {
+            for (place, (cell, column)) in row.iter().zip(&widths).enumerate() {
                 let cell = if cell.is_empty() { "-" } else { cell };
-                line.push_str(cell);
+                if number > 0 && self.states == Some(place) {
+                    line.push_str(&look.state(cell));
+                } else {
+                    line.push_str(cell);
+                }
                 let padding = column.saturating_sub(width(cell)) + 2;
                 line.extend(std::iter::repeat_n(' ', padding));
             }
@@ -47,35 +65,34 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// Columns that a text takes on a terminal.
-fn width(text: &str) -> usize {
-    text.chars().map(width_of_char).sum()
+pub(super) fn width(text: &str) -> usize {
+    UnicodeWidthStr::width(text)
 }
 
-/// Combining marks take none, wide letters two. The blocks, not the whole of Unicode's table: a rare letter
-/// outside them shifts one line by one column.
-const fn width_of_char(c: char) -> usize {
-    match c {
-        '\u{0300}'..='\u{036f}'
-        | '\u{0483}'..='\u{0489}'
-        | '\u{0591}'..='\u{05bd}'
-        | '\u{064b}'..='\u{065f}'
-        | '\u{1ab0}'..='\u{1aff}'
-        | '\u{20d0}'..='\u{20ff}'
-        | '\u{3099}'..='\u{309a}'
-        | '\u{fe00}'..='\u{fe0f}'
-        | '\u{fe20}'..='\u{fe2f}' => 0,
-        '\u{1100}'..='\u{115f}'
-        | '\u{2e80}'..='\u{303e}'
-        | '\u{3041}'..='\u{a4cf}'
-        | '\u{ac00}'..='\u{d7a3}'
-        | '\u{f900}'..='\u{faff}'
-        | '\u{fe30}'..='\u{fe6f}'
-        | '\u{ff00}'..='\u{ff60}'
-        | '\u{ffe0}'..='\u{ffe6}'
-        | '\u{1f300}'..='\u{1faff}'
-        | '\u{20000}'..='\u{3fffd}' => 2,
-        _ => 1,
+/// The beginning of a line that takes at most so many columns. Colours take none, and end with the line.
+pub(super) fn cut(line: &str, columns: usize) -> String {
+    let mut out = String::new();
+    let mut taken = 0;
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let length = match rest.find('m').filter(|_| c == '\x1b') {
+            Some(end) => end + 1,
+            None => {
+                taken += UnicodeWidthChar::width(c).unwrap_or(0);
+                c.len_utf8()
+            }
+        };
+        if taken > columns {
+            break;
+        }
+        let (part, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
+        out.push_str(part);
+        rest = after;
     }
+    if !rest.is_empty() && out.contains('\x1b') {
+        out.push_str(PLAIN);
+    }
+    out
 }
 
 #[cfg(test)]
@@ -97,5 +114,26 @@ mod tests {
         table.row(["\x1b[2J\nx".to_owned()]);
         table.row(["a\u{202e}b\u{200b}".to_owned()]);
         assert_eq!(table.render(), "A\n\u{fffd}[2J\u{fffd}x\na\u{fffd}b\u{fffd}\n");
+    }
+
+    #[test]
+    fn colours_are_around_states_alone_and_change_no_width() {
+        let mut table = Table::new(&["A", "STATE", "B"]);
+        table.row(["degraded", "healthy", "x"].map(str::to_owned));
+        let coloured = table.render_for(Look { terminal: true, colour: true });
+        assert_eq!(coloured, "A         STATE    B\ndegraded  \x1b[32mhealthy\x1b[0m  x\n");
+        assert_eq!(table.render(), "A         STATE    B\ndegraded  healthy  x\n");
+    }
+
+    #[test]
+    fn a_line_is_cut_by_columns_and_never_within_a_letter_or_a_colour() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abc", 2), "ab");
+        assert_eq!(cut("日本x", 3), "日");
+        assert_eq!(cut("日本x", 5), "日本x");
+        assert_eq!(cut("e\u{301}x", 1), "e\u{301}");
+        assert_eq!(cut("\x1b[32mhealthy\x1b[0m x", 4), "\x1b[32mheal\x1b[0m");
+        assert_eq!(cut("a \x1b[32mok\x1b[0m", 4), "a \x1b[32mok\x1b[0m");
+        assert_eq!(cut("", 0), "");
     }
 }

@@ -1,5 +1,6 @@
 //! The commands against a real router on a real unix socket, with a fixed snapshot.
 
+use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,12 @@ use agent_core::verdict::HealthState;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::status::StatusRequest;
-use super::{ClientError, Console, Output, describe, doctor, probe, status};
+use super::{ClientError, Console, Look, Output, describe, doctor, probe, status};
 use crate::exit_code::ExitCode;
+use crate::export::chronicle::Chronicle;
 use crate::export::http::{Api, listen, routers};
 use crate::export::metrics::Metrics;
 use crate::export::sample::{quiet_volume, sample_chronicle, sample_host, sample_snapshot};
@@ -19,24 +22,28 @@ use crate::export::view::VolumeList;
 use crate::export::{Command, Snapshot};
 
 /// An agent that knows one snapshot and answers each order for a probe with what it knows.
-struct FixedAgent {
-    directory: tempfile::TempDir,
+pub(super) struct FixedAgent {
+    directory: Option<tempfile::TempDir>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl FixedAgent {
-    async fn start(snapshot: Snapshot) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+    pub(super) async fn start(snapshot: Snapshot) -> Self {
+        Self::start_with(snapshot, sample_chronicle(), None).await
+    }
+
+    /// With what has happened, and at the place of an earlier one.
+    pub(super) async fn start_with(
+        snapshot: Snapshot,
+        chronicle: Arc<Chronicle>,
+        place: Option<tempfile::TempDir>,
+    ) -> Self {
+        let directory = place.unwrap_or_else(|| tempfile::tempdir().unwrap());
         let volumes = snapshot.volumes.clone();
         let (_, snapshots) = watch::channel(Arc::new(snapshot));
         let (commands, mut orders) = mpsc::channel(8);
-        let api = Api {
-            snapshots,
-            metrics: Metrics::new().unwrap(),
-            commands,
-            chronicle: sample_chronicle(),
-            host: sample_host(),
-        };
+        let api =
+            Api { snapshots, metrics: Metrics::new().unwrap(), commands, chronicle, host: sample_host() };
         let listener = listen::bind_unix(&directory.path().join("run/mountie.sock")).await.unwrap();
         let serving = tokio::spawn(async move {
             listen::serve_unix(listener, routers(api).all).await;
@@ -46,11 +53,21 @@ impl FixedAgent {
                 let _ = done.send(volumes.iter().find(|known| known.id == volume).cloned());
             }
         });
-        Self { directory, tasks: vec![serving, answering] }
+        Self { directory: Some(directory), tasks: vec![serving, answering] }
     }
 
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("run/mountie.sock")
+    pub(super) fn socket(&self) -> PathBuf {
+        self.directory.as_ref().unwrap().path().join("run/mountie.sock")
+    }
+
+    /// Ends it, and gives back where it was.
+    pub(super) async fn stop(mut self) -> tempfile::TempDir {
+        for task in std::mem::take(&mut self.tasks) {
+            task.abort();
+            // What it holds is free only then; one that ended by itself meanwhile is as good.
+            let _ = task.await;
+        }
+        self.directory.take().unwrap()
     }
 }
 
@@ -63,7 +80,7 @@ impl Drop for FixedAgent {
 /// Runs a command and returns its code, output and complaints.
 async fn run(act: impl AsyncFnOnce(&mut Console<'_>) -> ExitCode) -> (ExitCode, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let code = act(&mut Console { out: &mut out, err: &mut err }).await;
+    let code = act(&mut Console { out: &mut out, err: &mut err, look: Look::default() }).await;
     (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
 }
 
@@ -74,7 +91,8 @@ fn json() -> StatusRequest {
 #[tokio::test]
 async fn status_finds_the_sick_and_prints_the_same_json_as_the_api() {
     let agent = FixedAgent::start(sample_snapshot()).await;
-    let (code, out, err) = run(async |console| status(&agent.socket(), json(), console).await).await;
+    let (code, out, err) =
+        run(async |console| status(&agent.socket(), json(), pending(), console).await).await;
     assert_eq!((code, err.as_str()), (ExitCode::FoundSick, ""));
     let list: VolumeList = serde_json::from_str(&out).unwrap();
     assert_eq!(list, VolumeList::new(&sample_snapshot()));
@@ -85,7 +103,8 @@ async fn status_is_content_when_all_are_healthy_and_says_when_it_is_early() {
     let snapshot = Snapshot { volumes: vec![quiet_volume("a")], ready: false, ..sample_snapshot() };
     let agent = FixedAgent::start(snapshot).await;
     let (code, out, err) =
-        run(async |console| status(&agent.socket(), StatusRequest::default(), console).await).await;
+        run(async |console| status(&agent.socket(), StatusRequest::default(), pending(), console).await)
+            .await;
     assert_eq!(code, ExitCode::Ok);
     assert!(out.lines().nth(1).unwrap().starts_with("a       healthy"), "{out}");
     assert!(err.contains("not looked at every volume yet"), "{err}");
@@ -146,7 +165,7 @@ async fn without_an_agent_the_message_says_how_to_start_one() {
     let left_behind = directory.path().join("left.sock");
     drop(UnixListener::bind(&left_behind).unwrap());
     for socket in [absent.as_path(), left_behind.as_path()] {
-        let (code, out, err) = run(async |console| status(socket, json(), console).await).await;
+        let (code, out, err) = run(async |console| status(socket, json(), pending(), console).await).await;
         assert_eq!((code, out.as_str()), (ExitCode::Unavailable, ""));
         let expected =
             format!("mountie: no agent answers at {}; start it with `mountie run`\n", socket.display());
@@ -162,6 +181,65 @@ async fn an_agent_that_says_nothing_is_given_up() {
     let error = super::http::get(&socket, "/", Duration::from_millis(20)).await.unwrap_err();
     assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
     assert_eq!(error.exit_code(), ExitCode::Unavailable);
+}
+
+/// Takes what a command prints, and lets somebody wait for it.
+pub(super) struct Paper(pub(super) watch::Sender<String>);
+
+impl std::io::Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.send_modify(|text| text.push_str(std::str::from_utf8(bytes).unwrap()));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits until this was printed.
+pub(super) async fn printed(paper: &mut watch::Receiver<String>, wanted: &str) {
+    let came = timeout(PATIENCE, paper.wait_for(|text| text.contains(wanted))).await.is_ok();
+    assert!(came, "`{wanted}` is not in: {}", *paper.borrow());
+}
+
+/// Generous: the machine may be busy.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn into_a_pipe_a_status_is_printed_again_when_a_condition_is_another_and_never_for_its_age() {
+    let only = |id| Snapshot { volumes: vec![quiet_volume(id)], ..sample_snapshot() };
+    let agent = FixedAgent::start(only("a")).await;
+    let socket = agent.socket();
+    let (out, err) = (watch::Sender::new(String::new()), watch::Sender::new(String::new()));
+    let (mut shown, mut told) = (out.subscribe(), err.subscribe());
+    let (stop, mut stopped) = watch::channel(false);
+    let watching = async {
+        let (mut out, mut err) = (Paper(out), Paper(err));
+        let console = &mut Console { out: &mut out, err: &mut err, look: Look::default() };
+        let request = StatusRequest { output: Output::Name, watch: true };
+        let stopped = async {
+            let _ = stopped.changed().await;
+        };
+        status(&socket, request, stopped, console).await
+    };
+    let happening = async {
+        printed(&mut shown, "a\n").await;
+        let place = agent.stop().await;
+        printed(&mut told, "waiting for it\n").await;
+        // The same as before is no news, and is asked for until something is.
+        let agent = FixedAgent::start_with(only("a"), sample_chronicle(), Some(place)).await;
+        printed(&mut told, "the agent answers again\n").await;
+        let place = agent.stop().await;
+        let sick = Snapshot { volumes: sample_snapshot().volumes, ..only("b") };
+        let _agent = FixedAgent::start_with(sick, sample_chronicle(), Some(place)).await;
+        printed(&mut shown, "scratch\n").await;
+        stop.send_replace(true);
+    };
+    let (code, ()) = timeout(PATIENCE * 4, async { tokio::join!(watching, happening) }).await.unwrap();
+    assert_eq!(code, ExitCode::FoundSick);
+    assert!(shown.borrow().starts_with("a\n/mnt/caf\\xe9"), "{}", *shown.borrow());
+    assert!(!shown.borrow().contains('\x1b'));
 }
 
 #[tokio::test]
@@ -182,6 +260,12 @@ async fn a_reader_that_has_left_is_no_failure() {
     let mut err = Vec::new();
     let socket: &Path = &agent.socket();
     // Also the end of `--watch`: it would redraw for ever otherwise.
-    let code = status(socket, watch, &mut Console { out: &mut Left, err: &mut err }).await;
+    let code = status(
+        socket,
+        watch,
+        pending(),
+        &mut Console { out: &mut Left, err: &mut err, look: Look::default() },
+    )
+    .await;
     assert_eq!((code, err.len()), (ExitCode::Ok, 0));
 }

@@ -36,8 +36,14 @@ pub(super) const SETTINGS: [Setting; 13] = [
 ];
 
 impl Setting {
+    /// Whether it is about this key of this section.
+    #[cfg(test)]
+    pub(super) fn is(&self, section: &str, key: &str) -> bool {
+        (self.section, self.key) == (section, key)
+    }
+
     /// The variable's name.
-    fn variable(&self) -> String {
+    pub(super) fn variable(&self) -> String {
         format!("{PREFIX}{}_{}", self.section, self.key).to_ascii_uppercase()
     }
 

@@ -5,6 +5,7 @@ use super::*;
 mod errors;
 mod example;
 mod layers;
+mod page;
 mod print;
 
 /// All errors of a file, one a line.

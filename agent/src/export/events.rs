@@ -1,6 +1,9 @@
 //! What happens, for the log: constant messages, data in fields. Each thing is told once, here; repeated
 //! failures are counted by the metrics and not logged.
 //!
+//! What happens again and again does not fill the log: beyond [`SUBJECT`] lines about a volume are counted, and told as
+//! one line with the state to which the last of them came. What people do, and that a volume is given up, is always told.
+//!
 //! Levels: `error` when the agent gives up on a volume, `warn` when a volume or several got worse, when a repair failed,
 //! and when a person acknowledged a loss, paused repairs or had something forgotten,
 //! `info` for every other transition and every repair, `debug` for the steps of a repair, which may name files. The
@@ -12,17 +15,142 @@ use agent_core::incident::{Incident, Moment};
 use agent_core::observation::PlanReport;
 use agent_core::order::{Deed, NodeDeed};
 use agent_core::remediation::{Outcome, Plan};
+use agent_core::time::Monotonic;
 use agent_core::verdict::{HealthState, Reason};
 use tracing::{debug, error, info, warn};
 
 use super::words;
+use crate::sys::clock;
+use crate::telemetry::flood::{Flood, LeftOut, NODE, SUBJECT};
 use agent_core::secret::hide;
 
 /// The most volumes that a line names.
 const NAMED: usize = 16;
 
+/// What lines are about.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Subject {
+    Volume(String),
+    /// What volumes that fail together have in common.
+    Cause(String),
+    /// The agent as a whole.
+    Node,
+}
+
+/// What a line says in short, for those who get to see no more of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Last {
+    message: &'static str,
+    state: Option<&'static str>,
+    reason: Option<&'static str>,
+}
+
+/// What writes the lines, and knows how many there were.
+#[derive(Debug)]
+pub struct Log {
+    flood: Flood<Subject, Last>,
+    now: fn() -> Monotonic,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { flood: Flood::new(SUBJECT, NODE), now: clock::now }
+    }
+}
+
+impl Log {
+    /// A condition changed, or a person said something about it.
+    pub fn transition(&mut self, transition: &Transition) {
+        let subject = Subject::Volume(transition.volume.to_string());
+        let reason = transition.reason.map(Reason::label);
+        let last = Last { message: "transition", state: Some(transition.to.label()), reason };
+        let is_given_up = transition.to == HealthState::Quarantined && transition.from != transition.to;
+        if is_given_up || transition.deed.is_some() {
+            let left_out = self.flood.insists(&subject, (self.now)());
+            left_out.into_iter().for_each(|left_out| self.log_left_out(&subject, &left_out));
+            log_transition(transition);
+        } else {
+            self.write(subject, last, || log_transition(transition));
+        }
+    }
+
+    /// Volumes fail together, or do no more.
+    pub fn incident(&mut self, moment: Moment, incident: &Incident) {
+        let state = match moment {
+            Moment::Began => "began",
+            Moment::Ended => "ended",
+        };
+        let last = Last { message: "incident", state: Some(state), reason: None };
+        let subject = Subject::Cause(hide(&incident.cause.name));
+        self.write(subject, last, || log_incident(moment, incident));
+    }
+
+    /// A plan begins.
+    pub fn plan_started(&mut self, plan: &Plan) {
+        self.plan(plan, "repair started", || log_plan_started(plan));
+    }
+
+    /// A plan was made that the mode only tells about.
+    pub fn plan_would_run(&mut self, plan: &Plan) {
+        self.plan(plan, "repair is due", || log_plan_would_run(plan));
+    }
+
+    /// A plan ended.
+    pub fn plan_finished(&mut self, plan: &Plan, report: &PlanReport) {
+        let message = if report.outcome.is_success() { "repair finished" } else { "repair failed" };
+        self.plan(plan, message, || log_plan_finished(plan, report));
+    }
+
+    /// Something odd or notable.
+    pub fn note(&mut self, note: &Note) {
+        let subject =
+            note.volume.as_ref().map_or(Subject::Node, |volume| Subject::Volume(volume.to_string()));
+        let last = Last { message: "note", state: None, reason: None };
+        self.write(subject, last, || log_note(note));
+    }
+
+    /// Tells what was left out, where there is room for it now.
+    pub fn settle(&mut self) {
+        for (subject, left_out) in self.flood.due((self.now)()) {
+            self.log_left_out(&subject, &left_out);
+        }
+    }
+
+    /// Tells all that was left out: the agent ends.
+    pub fn finish(&mut self) {
+        for (subject, left_out) in self.flood.rest() {
+            self.log_left_out(&subject, &left_out);
+        }
+    }
+
+    fn plan(&mut self, plan: &Plan, message: &'static str, write: impl FnOnce()) {
+        let last = Last { message, state: None, reason: plan.reason.map(Reason::label) };
+        self.write(Subject::Volume(plan.volume.to_string()), last, write);
+    }
+
+    fn write(&mut self, subject: Subject, last: Last, write: impl FnOnce()) {
+        if self.flood.admits(&subject, last, (self.now)()) {
+            write();
+        }
+    }
+
+    fn log_left_out(&self, subject: &Subject, left_out: &LeftOut<Last>) {
+        let LeftOut { count, since, last: Last { message: last, state, reason } } = *left_out;
+        let seconds = (self.now)().since(since).as_secs();
+        match subject {
+            Subject::Volume(volume) => {
+                warn!(volume, count, seconds, last, state, reason, "Lines about a volume were left out");
+            }
+            Subject::Cause(cause) => {
+                warn!(cause, count, seconds, last, state, "Lines about incidents were left out");
+            }
+            Subject::Node => warn!(count, seconds, last, "Lines about the agent were left out"),
+        }
+    }
+}
+
 /// A condition changed, or a person said something about it.
-pub fn log_transition(transition: &Transition) {
+fn log_transition(transition: &Transition) {
     let volume = transition.volume.as_str();
     if let Some(deed) = transition.deed {
         log_done(Some(volume), deed, transition.by.as_ref(), &transition.message);
@@ -86,7 +214,7 @@ fn log_done(volume: Option<&str>, deed: Deed, by: Option<&Actor>, message: &str)
 }
 
 /// Volumes fail together, or do no more.
-pub fn log_incident(moment: Moment, incident: &Incident) {
+fn log_incident(moment: Moment, incident: &Incident) {
     let (id, kind) = (incident.id.0, incident.cause.kind.label());
     let cause = hide(&incident.cause.name);
     let names: Vec<&str> = incident.members.iter().take(NAMED).map(|member| member.volume.as_str()).collect();
@@ -104,7 +232,7 @@ pub fn log_incident(moment: Moment, incident: &Incident) {
 }
 
 /// A plan begins.
-pub fn log_plan_started(plan: &Plan) {
+fn log_plan_started(plan: &Plan) {
     info!(
         plan = plan.id.0,
         volume = plan.volume.as_str(),
@@ -118,7 +246,7 @@ pub fn log_plan_started(plan: &Plan) {
 }
 
 /// A plan was made that the mode only tells about.
-pub fn log_plan_would_run(plan: &Plan) {
+fn log_plan_would_run(plan: &Plan) {
     info!(
         plan = plan.id.0,
         volume = plan.volume.as_str(),
@@ -131,7 +259,7 @@ pub fn log_plan_would_run(plan: &Plan) {
 }
 
 /// A plan ended.
-pub fn log_plan_finished(plan: &Plan, report: &PlanReport) {
+fn log_plan_finished(plan: &Plan, report: &PlanReport) {
     let volume = plan.volume.as_str();
     let reason = plan.reason.map(Reason::label);
     let method = words::plan_method(plan);
@@ -159,7 +287,7 @@ pub fn log_plan_finished(plan: &Plan, report: &PlanReport) {
 }
 
 /// Something odd or notable.
-pub fn log_note(note: &Note) {
+fn log_note(note: &Note) {
     info!(volume = note.volume.as_ref().map(|volume| volume.as_str()), detail = hide(&note.text), "Note");
 }
 

@@ -29,6 +29,12 @@ impl Timestamp {
         Self(since_epoch)
     }
 
+    /// The time since the epoch.
+    #[must_use]
+    pub const fn since_epoch(self) -> Duration {
+        self.0
+    }
+
     /// The time passed since `earlier`; zero when `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

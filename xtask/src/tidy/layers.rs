@@ -8,7 +8,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cli", &["config", "exit_code"]),
     ("client", &["exit_code", "export", "sys"]),
     ("config", &["exit_code", "sensor", "telemetry"]),
-    ("export", &["sensor", "sys"]),
+    ("export", &["sensor", "sys", "telemetry"]),
     ("kernel", &["sys"]),
     ("probe", &["error_chain", "exit_code", "kernel", "sys"]),
     ("remediation", &["exit_code", "kernel", "sys"]),

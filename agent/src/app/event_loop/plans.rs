@@ -17,7 +17,6 @@ use tracing::{info, warn};
 
 use super::signals::Signals;
 use super::{Event, EventLoop, told};
-use crate::export::events;
 use crate::export::metrics::Suppression;
 use crate::export::view::QuestionView;
 use crate::remediation::Control;
@@ -30,7 +29,7 @@ type PlanEnd = Result<(Id, PlanReport), JoinError>;
 
 impl EventLoop {
     pub(super) fn execute(&mut self, plan: Plan) {
-        events::log_plan_started(&plan);
+        self.log.plan_started(&plan);
         self.chronicle.repair_began(&plan);
         let (stop, control) = Control::new(self.shows.0.clone());
         let (store, executor, order) = (Arc::clone(&self.store), Arc::clone(&self.executor), plan.clone());
@@ -86,7 +85,7 @@ impl EventLoop {
             PlanReport { id: plan.id, outcome, steps, gap: None, took, left_behind, consumers }
         });
         self.metrics.observe_plan(&plan, &report);
-        events::log_plan_finished(&plan, &report);
+        self.log.plan_finished(&plan, &report);
         self.chronicle.repair_ended(&plan, &report);
         Some((plan, report))
     }

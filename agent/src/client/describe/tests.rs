@@ -161,6 +161,16 @@ fn advice_is_told_apart_from_the_verdict() {
 }
 
 #[test]
+fn what_a_reason_means_is_told_only_of_what_is_sick() {
+    let list = VolumeList::new(&sample_snapshot());
+    let mut volume = list.volumes.into_iter().find(|volume| volume.id == "models").unwrap();
+    (volume.state, volume.sick) = ("probation".to_owned(), false);
+    let text = render(&VolumeAnswer { at: list.at, volume, error: None }, None);
+    assert!(text.starts_with("models is probation (stale) since"), "{text}");
+    assert!(!text.contains("The server no longer knows this file system"), "{text}");
+}
+
+#[test]
 fn names_are_quoted_for_the_shell() {
     assert_eq!(quoted("/mnt/a.b-c_1"), "/mnt/a.b-c_1");
     assert_eq!(quoted("/mnt/it's \"x\""), "'/mnt/it'\\''s \"x\"'");

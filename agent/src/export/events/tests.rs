@@ -13,7 +13,7 @@ use agent_core::verdict::HealthState;
 use tracing::Level;
 
 use super::super::sample::{detection, mount_plan, seconds};
-use super::{log_plan_finished, log_plan_started, log_transition};
+use super::{Log, log_plan_finished, log_plan_started, log_transition};
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -94,4 +94,40 @@ fn secrets_and_steps_do_not_reach_the_log_above_debug() {
     assert!(!log.contains("Zx9") && !log.contains("secret-place"), "{log}");
     let log = logged(Level::DEBUG, act);
     assert!(!log.contains("Zx9") && log.contains("Step of the repair"), "{log}");
+}
+
+/// A clock that does not go on: a storm of one moment.
+const fn stopped() -> agent_core::time::Monotonic {
+    agent_core::time::Monotonic::from_nanos(0)
+}
+
+#[test]
+fn a_volume_that_flaps_cannot_fill_the_log_and_what_was_left_out_is_told_with_its_state() {
+    let step = |from, to| Transition { from, to, ..detection("models", seconds(10), None) };
+    let mut log = Log { now: stopped, ..Log::default() };
+    let text = logged(Level::INFO, || {
+        for _ in 0..500 {
+            log.transition(&step(HealthState::Healthy, HealthState::Suspect));
+            log.transition(&step(HealthState::Suspect, HealthState::Healthy));
+        }
+        log.transition(&detection("other", seconds(10), None));
+        log.settle();
+    });
+    assert_eq!(text.lines().count(), 61, "{text}");
+    assert!(text.lines().last().unwrap().contains("volume=\"other\""), "{text}");
+    // It is given up: that is told whatever the room, with what was left out before it.
+    let text = logged(Level::INFO, || {
+        log.transition(&step(HealthState::Recovering, HealthState::Quarantined));
+        log.transition(&step(HealthState::Quarantined, HealthState::Probation));
+        log.finish();
+    });
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(
+        lines[0].starts_with(" WARN Lines about a volume were left out volume=\"models\" count=940"),
+        "{text}"
+    );
+    assert!(lines[0].contains("state=\"healthy\""), "{text}");
+    assert!(lines[1].starts_with("ERROR Giving up on the volume"), "{text}");
+    assert!(lines[2].contains("count=1") && lines[2].contains("state=\"probation\""), "{text}");
 }

@@ -30,7 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::failure;
 use crate::sys::peer::own_uid;
@@ -306,16 +306,25 @@ impl Accept for UnixListener {
 pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits) -> Infallible {
     let rooms = Arc::new(Rooms::new(limits));
     let mut connections = JoinSet::new();
+    let mut failed = 0_u64;
     loop {
         while connections.try_join_next().is_some() {}
         match listener.next().await {
             Ok((stream, peer)) => {
+                if failed > 0 {
+                    info!(failed, "Connections are accepted again");
+                    failed = 0;
+                }
                 let guest = Guest::new(&rooms, peer.origin());
                 rooms.silent.enter(&guest);
                 connections.spawn(host(stream, peer, guest, router.clone(), limits));
             }
             Err(error) => {
-                warn!(%error, "Accepting a connection failed, trying again");
+                // Once: it may fail ten times a second for as long as descriptors are short.
+                if failed == 0 {
+                    warn!(%error, "Accepting a connection failed, trying again");
+                }
+                failed += 1;
                 sleep(ACCEPT_PAUSE).await;
             }
         }
