@@ -51,6 +51,9 @@ pub(super) struct Held {
     former: Vec<Former>,
     /// Mounts of the superblock that is there now, known by their ids.
     ids: BTreeSet<MountId>,
+    /// The superblock of which the volume is sick. A look that comes past the old mount finds another reason before the
+    /// table shows why.
+    died: Option<SuperblockId>,
 }
 
 impl Held {
@@ -113,8 +116,10 @@ fn stale_text(mount: &StaleMount) -> String {
 impl Volume {
     /// The mount at its place is another one or none: what was there may still be held.
     pub(super) fn leave_behind(&mut self, old: Option<&Shown>, now: Monotonic) {
+        let old = old.filter(|old| self.is_dead(old.superblock));
         let mut ids = core::mem::take(&mut self.held.ids);
-        let Some(old) = old.filter(|_| self.is_left_dead()) else { return };
+        self.held.died = None;
+        let Some(old) = old else { return };
         let (volume, superblock) = (self.id.clone(), old.superblock);
         ids.insert(old.mount_id);
         let gone = BTreeSet::from([old.mount_id]);
@@ -160,9 +165,23 @@ impl Volume {
         });
     }
 
-    /// Whether what it shows now is being replaced because it is sick.
-    fn is_left_dead(&self) -> bool {
-        let is_its_own = matches!(
+    /// Notes of which superblock it is sick, whenever its condition changes.
+    pub(super) fn note_death(&mut self) {
+        if !self.condition.state.is_sick() {
+            self.held.died = None;
+        } else if self.has_died() {
+            self.held.died = self.shown.as_ref().map(|shown| shown.superblock);
+        }
+    }
+
+    /// Whether this, which it shows or has shown until now, is replaced because it is sick.
+    fn is_dead(&self, superblock: SuperblockId) -> bool {
+        let is_sick = self.condition.state.is_sick() && self.is_watched();
+        is_sick && (self.has_died() || self.held.died == Some(superblock))
+    }
+
+    fn has_died(&self) -> bool {
+        matches!(
             self.condition.reason,
             Some(
                 Reason::Disconnected
@@ -173,8 +192,7 @@ impl Volume {
                     | Reason::HostDown
                     | Reason::Hung
             )
-        );
-        self.condition.state.is_sick() && is_its_own && self.is_watched()
+        )
     }
 
     /// The number of an old superblock is that of the one that is there now: nobody can hold the old one.
@@ -189,7 +207,7 @@ impl Volume {
 
     /// What it shows now, if that is sick.
     fn shown_dead(&self) -> Option<Dead> {
-        let shown = self.shown.as_ref().filter(|_| self.is_left_dead())?;
+        let shown = self.shown.as_ref().filter(|shown| self.is_dead(shown.superblock))?;
         let ids = self.held.ids.iter().copied().chain([shown.mount_id]).collect();
         let (volume, superblock) = (self.id.clone(), shown.superblock);
         let (holding, gone) = (Some(shown.holding()), BTreeSet::new());

@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, fails, good, millis, seconds, spec};
 use crate::consumer::{Consumers, Dead, FileHolder, Found, StaleMount};
 use crate::engine::{Input, Output};
+use crate::errno::Errno;
 use crate::id::{MountId, PlanId, VolumeId};
-use crate::observation::{Op, PlanReport, Unfinished};
+use crate::observation::{Op, PlanReport, ProbeResult, Unfinished};
 use crate::remediation::asking::Answer as Said;
 use crate::remediation::consumers::Holding;
 use crate::remediation::{Action, Marks, Outcome, Plan, Refusal};
@@ -118,6 +119,21 @@ fn what_lies_covered_at_the_volumes_own_place_is_nobodys_consumer() {
     assert_eq!(world.status("a").stale_mounts, 1, "501 is a container's");
     found(&mut world, 10, 1, 0);
     assert_eq!(world.status("a").stale_mounts, 0);
+}
+
+#[test]
+fn who_holds_the_old_one_is_known_also_when_a_look_finds_the_new_one_before_the_table_does() {
+    let mut world = World::healthy(vec![sshfs(Mode::Act, Reach::Unowned)]);
+    fall(&mut world);
+    let plan = world.running().pop().unwrap();
+    // The swap was made, and then its daemon died.
+    world.answer("a", Answer::Now(ProbeResult::WrongMount { found: device(20) }));
+    world.feed(followed(&plan, Outcome::Failed(Errno(103))));
+    world.run(millis(500));
+    assert_eq!(world.state("a").1, Some(Reason::WrongMount));
+    heal(&mut world, 20);
+    let dead = asked(&world).into_iter().find(|dead| dead.superblock == device(10)).unwrap();
+    assert!(dead.knows(MountId(500)), "{dead:?}");
 }
 
 #[test]
