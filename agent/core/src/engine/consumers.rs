@@ -252,13 +252,13 @@ impl Volume {
         self.remember_former(Dead { volume, superblock, holding: None, ids, gone, is_shown: false }, now);
     }
 
-    /// A plan was cut off that may have replaced this superblock, and may not have come to all who hold it. What is known
-    /// of it by other ways is known better.
+    /// A plan has ended, or was cut off, that may have replaced this superblock, and may not have come to all who hold
+    /// it: these mounts did when it began. What is known of it by other ways is known better.
     pub(super) fn may_be_held(
         &mut self,
         superblock: SuperblockId,
         holding: &Holding,
-        holders: &BTreeSet<MountId>,
+        holders: BTreeSet<MountId>,
         now: Monotonic,
     ) {
         let is_shown = self.shown.as_ref().is_some_and(|shown| shown.superblock == superblock);
@@ -271,8 +271,8 @@ impl Volume {
             former.since = now;
             return;
         }
-        let (volume, ids, gone) = (self.id.clone(), holders.clone(), BTreeSet::new());
-        let holding = Some(holding.clone());
+        let (volume, gone, holding) = (self.id.clone(), BTreeSet::new(), Some(holding.clone()));
+        let ids = holders;
         self.remember_former(Dead { volume, superblock, holding, ids, gone, is_shown: false }, now);
     }
 
@@ -286,6 +286,12 @@ impl Volume {
         }
         if !has(|action| matches!(action, Action::SwapConsumers { .. })) {
             return;
+        }
+        if let Some((old, marks)) = plan.old.zip(plan.marks.as_ref()) {
+            // A look between the swap and now may have found nobody: it did not know by what.
+            let is_there = |id: &MountId| !marks.here.contains(id) && !report.left_behind.contains(id);
+            let holders = report.consumers.iter().copied().filter(is_there).collect();
+            self.may_be_held(old, &marks.holding, holders, now);
         }
         if self.shown.as_ref().map(|shown| shown.superblock) == plan.old {
             self.held.ids.extend(report.consumers.iter().chain(&report.left_behind).copied());

@@ -124,7 +124,7 @@ impl Engine {
                 let Place { old, marks, .. } = &remain.place;
                 volume.may_have_guards(*old, now);
                 if let Some((old, marks)) = old.zip(marks.as_ref()) {
-                    volume.may_be_held(old, &marks.holding, &remain.holders, now);
+                    volume.may_be_held(old, &marks.holding, remain.holders.clone(), now);
                 }
                 self.touched.insert(remain.place.volume.clone());
                 self.dead_changed = true;

@@ -137,6 +137,23 @@ fn who_holds_the_old_one_is_known_also_when_a_look_finds_the_new_one_before_the_
 }
 
 #[test]
+fn a_look_that_came_too_early_does_not_hide_who_holds_what_a_failed_plan_replaced() {
+    let mut world = World::healthy(vec![sshfs(Mode::Act, Reach::Unowned)]);
+    fall(&mut world);
+    let plan = world.running().pop().unwrap();
+    // The swap was made. Nobody knows yet by what to find the old one, and so nobody is found.
+    world.replace("/mnt/a", 20);
+    world.run(millis(10));
+    found(&mut world, 10, 0, 0);
+    world.run(millis(10));
+    assert!(asked(&world).iter().all(|dead| dead.superblock != device(10)));
+    world.feed(followed(&plan, Outcome::Failed(Errno(107))));
+    world.run(millis(10));
+    let dead = asked(&world).into_iter().find(|dead| dead.superblock == device(10)).unwrap();
+    assert!(dead.knows(MountId(500)) && !dead.knows(MountId(501)), "{dead:?}");
+}
+
+#[test]
 fn nobody_is_looked_for_while_nothing_is_wrong() {
     let mut world = World::healthy(vec![sshfs(Mode::Observe, Reach::Unowned)]);
     world.replace("/mnt/a", 20);
