@@ -113,6 +113,7 @@ impl Scrape<'_> {
             Family::VolumeIncident => self.each(|id, volume| self.incident_of(text, row, id, volume)),
             Family::VolumeInfo => self.each(|id, volume| info(text, row, id, volume)),
             Family::VolumeLastOk => self.each(|id, volume| self.last_ok(text, row, id, volume)),
+            Family::VolumePauseEnd => self.each(|id, volume| self.pause_end(text, row, id, volume)),
             Family::VolumeRepairHeld => self.each(|id, volume| held(text, row, id, volume)),
             Family::VolumeStateSince => self.each(|id, volume| self.since(text, row, id, volume)),
             Family::VolumeState => self.each(|id, volume| states(text, row, id, volume)),
@@ -265,6 +266,12 @@ impl Scrape<'_> {
         let condition = &volume.condition;
         let this_boot = || self.snapshot.clock().at(condition.since).epoch_seconds();
         let time = condition.since_wall.map_or_else(this_boot, |wall| wall.as_secs_f64());
+        text.sample(row, &[("volume", id)], time);
+    }
+
+    fn pause_end(&self, text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
+        let end = volume.pause.as_ref().and_then(|(pause, _)| pause.until);
+        let time = end.map_or(0.0, |end| self.snapshot.clock().at(end).epoch_seconds());
         text.sample(row, &[("volume", id)], time);
     }
 

@@ -85,6 +85,7 @@ pub(crate) enum Family {
     VolumeIncident,
     VolumeInfo,
     VolumeLastOk,
+    VolumePauseEnd,
     VolumeRepairHeld,
     VolumeState,
     VolumeStateSince,
@@ -377,6 +378,13 @@ pub const TABLE: &[Row] = &[
         STABLE_GAUGE,
         &["volume"],
         "When a probe was last good, since the epoch; 0 when none was since the agent started.",
+    ),
+    row(
+        Family::VolumePauseEnd,
+        "mountie_volume_pause_end_timestamp_seconds",
+        STABLE_GAUGE,
+        &["volume"],
+        "When the pause of its repairs ends by itself, since the epoch; 0 when they are not paused, or without an end.",
     ),
     row(
         Family::VolumeRepairHeld,

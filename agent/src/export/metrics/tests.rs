@@ -8,6 +8,7 @@ use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{Generation, PlanId, ProbeId, VolumeId};
 use agent_core::incident::{Cause, CauseKind, Incident, IncidentId, Member};
 use agent_core::observation::{NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Source};
+use agent_core::pause::Pause;
 use agent_core::remediation::{Outcome, Refusal};
 use agent_core::status::{HeldUp, Hold};
 use agent_core::time::Monotonic;
@@ -190,6 +191,19 @@ fn a_daemon_that_comes_back_with_another_number_is_the_same_series() {
         let labels = [("kind", "daemon"), ("name", label)];
         assert!(value(&series, "incident_volumes", &labels).is_some(), "{name}");
     }
+}
+
+#[test]
+fn a_pause_tells_when_it_ends() {
+    let mut snapshot = with_volumes(&["a", "b", "c"]);
+    let by = Actor { uid: 0, pid: 1, comm: String::new() };
+    let pause =
+        |until| (Pause { since: seconds(900), since_wall: None, until, by: by.clone(), reason: None }, true);
+    snapshot.volumes[0].pause = Some(pause(Some(seconds(1060))));
+    snapshot.volumes[1].pause = Some(pause(None));
+    let series = scrape(&Metrics::new().unwrap(), &snapshot);
+    let end = |volume| value(&series, "volume_pause_end_timestamp_seconds", &[("volume", volume)]);
+    assert_eq!([end("a"), end("b"), end("c")], [Some(1_769_860_860.0), Some(0.0), Some(0.0)]);
 }
 
 #[test]
