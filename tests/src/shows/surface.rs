@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, Setup, Volume, has_reason, is_in_state};
+use integration_tests::harness::agent::{Agent, Setup, Volume, has_reason, is_in_state, toml_string};
 use integration_tests::harness::bench::{Bench, in_memory};
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
 use integration_tests::harness::mnt_ns::{bind, make_bind_readonly};
@@ -17,9 +17,10 @@ use nix::errno::Errno;
 
 /// Volumes that are well at first.
 const WELL: [&str; 9] =
-    ["models", "repaired", "errors", "hung", READONLY, "given-up", "paused", "shared-a", "shared-b"];
-/// A name that means something else as a pattern: who asks for it must not make one of it.
-const READONLY: &str = "readonly(1)";
+    ["models", "repaired", "errors", "hung", "readonly", "given-up", "paused", "shared-a", "shared-b"];
+/// A place whose name is another one as a pattern: a volume that is found there is called so, and who asks for it must
+/// not make a pattern of it.
+const FOUND: &str = "found(1)";
 /// How often applications read.
 const PACE: Duration = Duration::from_millis(50);
 
@@ -31,7 +32,9 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let second = bench.make_directory("shared-b")?;
     bind(shared.mountpoint(), &second)?;
     let (readonly, missing) = (bench.make_directory("readonly")?, bench.make_directory("missing")?);
+    let found = bench.make_directory(FOUND)?;
     in_memory(&readonly)?;
+    in_memory(&found)?;
 
     let mut command = repaired.command()?;
     command.push("{target}".to_owned());
@@ -44,15 +47,20 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         watched("paused", idle.mountpoint()),
         watched("shared-a", shared.mountpoint()),
         watched("shared-b", &second),
-        watched(READONLY, &readonly),
+        watched("readonly", &readonly),
         watched("missing", &missing).set("fstype", "nfs4").set("source", "filer1:/export/missing"),
         // The last, because a line follows.
         served("given-up", &given_up).repaired_by(&useless),
     ];
-    let body = volumes.iter().map(Volume::to_toml).collect::<String>() + "max_attempts = 1\n";
+    let pattern = toml_string(&found.display().to_string());
+    let found_there = format!(
+        "[discovery]\nenabled = true\ninclude = [{{ mountpoint = {pattern} }}]\n[defaults]\ninterval = \"1s\"\n"
+    );
+    let body = found_there + &volumes.iter().map(Volume::to_toml).collect::<String>() + "max_attempts = 1\n";
     let setup = Setup::new(bench, &body)?;
     let mut agent = Agent::start_with(bench, &setup)?;
-    for name in WELL {
+    let found_name = found.display().to_string();
+    for name in WELL.into_iter().chain([found_name.as_str()]) {
         agent.wait_state(name, "healthy")?;
     }
 
@@ -70,9 +78,11 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     shared.set(&Mode::fail_all(Errno::ESTALE))?;
     given_up.kill()?;
     make_bind_readonly(&readonly)?;
+    make_bind_readonly(&found)?;
     let paused = agent.command(&["pause", "paused", "--reason", "for show"])?;
     ensure!(paused.status.success(), "it cannot be paused: {}", String::from_utf8_lossy(&paused.stderr));
     is_told(&agent)?;
+    agent.wait_degraded(&found_name, "readonly")?;
 
     say("surface ready")?;
     if next_line()? {
@@ -89,7 +99,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
 /// Waits until everything that was broken shows.
 fn is_told(agent: &Agent) -> Result<()> {
     for (name, reason) in
-        [("errors", "io_error"), ("hung", "hung"), (READONLY, "readonly"), ("missing", "missing")]
+        [("errors", "io_error"), ("hung", "hung"), ("readonly", "readonly"), ("missing", "missing")]
     {
         agent.wait_degraded(name, reason)?;
     }

@@ -25,7 +25,7 @@ const EXPECTED: [(&str, &str, &str); 6] = [
     ("MountieVolumeDegraded", "volume", "errors"),
     ("MountieVolumeHung", "volume", "hung"),
     ("MountieVolumeMissing", "volume", "missing"),
-    ("MountieVolumeReadOnly", "volume", "readonly(1)"),
+    ("MountieVolumeReadOnly", "volume", "readonly"),
     ("MountieVolumeQuarantined", "volume", "given-up"),
     ("MountieSharedCause", "kind", "daemon"),
 ];
