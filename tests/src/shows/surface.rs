@@ -52,12 +52,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         // The last, because a line follows.
         served("given-up", &given_up).repaired_by(&useless),
     ];
-    let pattern = toml_string(&found.display().to_string());
-    let found_there = format!(
-        "[discovery]\nenabled = true\ninclude = [{{ mountpoint = {pattern} }}]\n[defaults]\ninterval = \"1s\"\n"
-    );
-    let body = found_there + &volumes.iter().map(Volume::to_toml).collect::<String>() + "max_attempts = 1\n";
-    let setup = Setup::new(bench, &body)?;
+    let setup = Setup::new(bench, &settings(&found, &volumes))?;
     let mut agent = Agent::start_with(bench, &setup)?;
     let found_name = found.display().to_string();
     for name in WELL.into_iter().chain([found_name.as_str()]) {
@@ -94,6 +89,16 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     agent.must_run()?;
     drop((reads, waits));
     Ok(())
+}
+
+/// The volumes, and where one is found.
+fn settings(found: &Path, volumes: &[Volume]) -> String {
+    let pattern = toml_string(&found.display().to_string());
+    let volumes: String = volumes.iter().map(Volume::to_toml).collect();
+    format!(
+        "[discovery]\nenabled = true\ninclude = [{{ mountpoint = {pattern} }}]\n[defaults]\ninterval = \"1s\"\n\
+         {volumes}max_attempts = 1\n"
+    )
 }
 
 /// Waits until everything that was broken shows.
