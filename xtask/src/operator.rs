@@ -39,6 +39,9 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     findings.extend(rules::check_tests(&rules, &tests, &vocabulary));
     findings.extend(runbooks::check(root, &rules)?);
     findings.extend(dashboards::check(&boards, &vocabulary));
+    let queries: Vec<String> =
+        boards.iter().flat_map(dashboards::Dashboard::queries).map(|query| query.expr).collect();
+    findings.extend(rules::unread(&rules, &queries));
     Ok(findings)
 }
 

@@ -17,7 +17,7 @@ use crate::remediation::Plan;
 use crate::remediation::asking::Asked;
 use crate::time::Monotonic;
 use crate::verdict::Condition;
-use crate::volume::Mode;
+use crate::volume::{Method, Mode};
 
 /// What keeps a repair that is due from beginning, besides its own pace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -66,6 +66,10 @@ pub struct VolumeStatus {
     pub stack_depth: usize,
     /// What the agent may do.
     pub mode: Mode,
+    /// How it is repaired; `None` where nobody has said how it is made.
+    pub method: Option<Method>,
+    /// The longest time between two looks while nothing speaks against it.
+    pub interval: Duration,
     /// The exported state.
     pub condition: Condition,
     /// Totals of failed operations since the agent started.

@@ -102,6 +102,8 @@ pub struct Metrics {
 struct Inner {
     detection: Histogram,
     probe_duration: HistogramVec,
+    /// What is shown of a volume that no probe was timed of.
+    no_probe: Histogram,
     remediation_duration: HistogramVec,
     remediation_gap: Histogram,
     remediation_suppressed: IntCounterVec,
@@ -135,6 +137,7 @@ impl Metrics {
         let inner = Inner {
             detection: histogram(Family::DetectionSeconds, &DETECTION_BOUNDS)?,
             probe_duration: histograms(Family::ProbeDurationSeconds, &PROBE_BOUNDS)?,
+            no_probe: histogram(Family::ProbeDurationSeconds, &PROBE_BOUNDS)?,
             remediation_duration,
             remediation_gap: histogram(Family::RemediationGapSeconds, &GAP_BOUNDS)?,
             remediation_suppressed,

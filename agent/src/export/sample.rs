@@ -95,6 +95,8 @@ pub(crate) fn quiet_volume(id: &str) -> VolumeStatus {
         superblock: Some(SuperblockId { major: 0, minor: 77 }),
         stack_depth: 1,
         mode: Mode::Observe,
+        method: Some(Method::Mount),
+        interval: Duration::from_secs(10),
         condition: Condition {
             state: HealthState::Healthy,
             reason: None,

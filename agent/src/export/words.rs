@@ -129,13 +129,22 @@ pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
 /// Every value of the label `method`. `settle` is a plan that only finishes or undoes one that was cut off.
 pub(crate) const METHODS: [&str; 5] = ["mount", "fstab", "systemd", "command", "settle"];
 
+/// The bounded label of a configured method.
+pub(crate) const fn method(method: &Method) -> &'static str {
+    match method {
+        Method::Mount => "mount",
+        Method::Fstab => "fstab",
+        Method::Systemd(_) => "systemd",
+        Method::Command(_) => "command",
+    }
+}
+
 /// The bounded label of how a plan repairs.
 pub(crate) fn plan_method(plan: &Plan) -> &'static str {
     let of_action = |action: &Action| match action {
-        Action::Stage { method: Method::Mount, .. } => Some("mount"),
-        Action::Stage { method: Method::Fstab, .. } => Some("fstab"),
-        Action::Stage { method: Method::Systemd(_), .. } | Action::RestartUnit { .. } => Some("systemd"),
-        Action::Stage { method: Method::Command(_), .. } | Action::RunInPlace { .. } => Some("command"),
+        Action::Stage { method: own, .. } => Some(method(own)),
+        Action::RestartUnit { .. } => Some("systemd"),
+        Action::RunInPlace { .. } => Some("command"),
         Action::CheckStaged { .. }
         | Action::AbortConnection { .. }
         | Action::UnmountOld

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, Setup, Volume, has_reason, is_in_state};
+use integration_tests::harness::agent::{Agent, Setup, Volume, has_reason, is_in_state, toml_string};
 use integration_tests::harness::bench::{Bench, in_memory};
 use integration_tests::harness::fuse_fs::{FSTYPE, Injector, Mode};
 use integration_tests::harness::mnt_ns::{bind, make_bind_readonly};
@@ -18,6 +18,9 @@ use nix::errno::Errno;
 /// Volumes that are well at first.
 const WELL: [&str; 9] =
     ["models", "repaired", "errors", "hung", "readonly", "given-up", "paused", "shared-a", "shared-b"];
+/// A place whose name is another one as a pattern: a volume that is found there is called so, and who asks for it must
+/// not make a pattern of it.
+const FOUND: &str = "found(1)";
 /// How often applications read.
 const PACE: Duration = Duration::from_millis(50);
 
@@ -29,7 +32,9 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let second = bench.make_directory("shared-b")?;
     bind(shared.mountpoint(), &second)?;
     let (readonly, missing) = (bench.make_directory("readonly")?, bench.make_directory("missing")?);
+    let found = bench.make_directory(FOUND)?;
     in_memory(&readonly)?;
+    in_memory(&found)?;
 
     let mut command = repaired.command()?;
     command.push("{target}".to_owned());
@@ -47,10 +52,10 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         // The last, because a line follows.
         served("given-up", &given_up).repaired_by(&useless),
     ];
-    let body = volumes.iter().map(Volume::to_toml).collect::<String>() + "max_attempts = 1\n";
-    let setup = Setup::new(bench, &body)?;
+    let setup = Setup::new(bench, &settings(&found, &volumes))?;
     let mut agent = Agent::start_with(bench, &setup)?;
-    for name in WELL {
+    let found_name = found.display().to_string();
+    for name in WELL.into_iter().chain([found_name.as_str()]) {
         agent.wait_state(name, "healthy")?;
     }
 
@@ -68,9 +73,11 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     shared.set(&Mode::fail_all(Errno::ESTALE))?;
     given_up.kill()?;
     make_bind_readonly(&readonly)?;
+    make_bind_readonly(&found)?;
     let paused = agent.command(&["pause", "paused", "--reason", "for show"])?;
     ensure!(paused.status.success(), "it cannot be paused: {}", String::from_utf8_lossy(&paused.stderr));
     is_told(&agent)?;
+    agent.wait_degraded(&found_name, "readonly")?;
 
     say("surface ready")?;
     if next_line()? {
@@ -82,6 +89,16 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     agent.must_run()?;
     drop((reads, waits));
     Ok(())
+}
+
+/// The volumes, and where one is found.
+fn settings(found: &Path, volumes: &[Volume]) -> String {
+    let pattern = toml_string(&found.display().to_string());
+    let volumes: String = volumes.iter().map(Volume::to_toml).collect();
+    format!(
+        "[discovery]\nenabled = true\ninclude = [{{ mountpoint = {pattern} }}]\n[defaults]\ninterval = \"1s\"\n\
+         {volumes}max_attempts = 1\n"
+    )
 }
 
 /// Waits until everything that was broken shows.

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::promql::uses;
 use super::vocabulary::Vocabulary;
 use super::{FOLDER, files, stem, text};
 
@@ -62,6 +63,24 @@ impl Dashboard {
         self.panels().flat_map(of_panel).collect()
     }
 
+    /// A variable.
+    fn variable(&self, name: &str) -> Option<&Value> {
+        let variables = self.json.pointer("/templating/list").and_then(Value::as_array);
+        variables.into_iter().flatten().find(|variable| word(variable, "name") == name)
+    }
+
+    /// The addresses of its links, also those of the fields of its panels.
+    fn links(&self) -> Vec<String> {
+        let overrides = self.panels().flat_map(|panel| {
+            panel.pointer("/fieldConfig/overrides").and_then(Value::as_array).into_iter().flatten()
+        });
+        let properties = overrides.flat_map(|one| list(one, "properties"));
+        let of_fields =
+            properties.filter(|one| word(one, "id") == "links").flat_map(|one| list(one, "value"));
+        let links = list(&self.json, "links").iter().chain(of_fields);
+        links.map(|link| word(link, "url").to_owned()).collect()
+    }
+
     /// The queries of its variables, as selectors with the label that is asked for.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let variables = self.json.pointer("/templating/list").and_then(Value::as_array);
@@ -83,6 +102,8 @@ pub(super) fn check(dashboards: &[Dashboard], vocabulary: &Vocabulary<'_>) -> Ve
         let mut wrong = wrong_queries(dashboard, vocabulary);
         wrong.extend(wrong_head(dashboard));
         wrong.extend(wrong_panels(dashboard));
+        wrong.extend(wrong_signs(dashboard));
+        wrong.extend(wrong_links(dashboard, dashboards));
         if !known.insert(word(&dashboard.json, "uid")) {
             wrong.push("another dashboard has its uid".to_owned());
         }
@@ -102,6 +123,62 @@ fn wrong_queries(dashboard: &Dashboard, vocabulary: &Vocabulary<'_>) -> Vec<Stri
         findings.extend(wrong);
         if !labels.contains_key(&label) {
             findings.push(format!("no series of `{selector}` has the label `{label}`"));
+        }
+    }
+    findings
+}
+
+/// A variable of one value is compared as it is: Grafana does not make a pattern of it. One of several values is a pattern.
+fn wrong_signs(dashboard: &Dashboard) -> Vec<String> {
+    let mut findings = Vec::new();
+    let queries = dashboard.queries().into_iter().map(|query| query.expr);
+    let queries = queries.chain(dashboard.variables().into_iter().map(|(selector, _)| selector));
+    for matcher in queries
+        .filter_map(|query| uses(&query).ok())
+        .flat_map(|uses| uses.selectors)
+        .flat_map(|one| one.matchers)
+    {
+        let Some(several) = matcher.value.strip_prefix('$').and_then(|rest| {
+            let name = rest.trim_end_matches('|');
+            dashboard.variable(name).map(|variable| is_true(variable, "multi"))
+        }) else {
+            continue;
+        };
+        if matcher.sign.contains('~') != several {
+            findings
+                .push(format!("`{}{}\"{}\"` is the wrong sign", matcher.label, matcher.sign, matcher.value));
+        }
+    }
+    findings
+}
+
+/// Links to a dashboard hand it variables that it has, and never several values for one.
+fn wrong_links(dashboard: &Dashboard, all: &[Dashboard]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for url in dashboard.links() {
+        let Some((uid, handed)) = url.strip_prefix("/d/").and_then(|rest| rest.split_once('?')) else {
+            continue;
+        };
+        let Some(other) = all.iter().find(|other| word(&other.json, "uid") == uid) else {
+            findings.push(format!("there is no dashboard for {url}"));
+            continue;
+        };
+        for part in handed.split('&') {
+            let all_of = part.strip_prefix("${").and_then(|rest| rest.strip_suffix(":queryparam}"));
+            let one_of =
+                part.strip_prefix("var-").and_then(|rest| rest.split_once('=')).map(|(name, _)| name);
+            let several =
+                |of: &Dashboard, name| of.variable(name).is_some_and(|found| is_true(found, "multi"));
+            let fits = match (all_of, one_of) {
+                (Some(name), _) => {
+                    other.variable(name).is_some() && (several(other, name) || !several(dashboard, name))
+                }
+                (None, Some(name)) => other.variable(name).is_some(),
+                (None, None) => false,
+            };
+            if !fits {
+                findings.push(format!("{uid} cannot take `{part}` of {url}"));
+            }
         }
     }
     findings
@@ -159,6 +236,11 @@ fn wrong_panels(dashboard: &Dashboard) -> Vec<String> {
         }
         let targets = list(panel, "targets");
         let refs: BTreeSet<&str> = targets.iter().map(|target| word(target, "refId")).collect();
+        // Whatever labels service discovery adds would be columns, too.
+        let is_chosen = |change: &Value| word(change, "id") == "filterFieldsByName";
+        if word(panel, "type") == "table" && !list(panel, "transformations").iter().any(is_chosen) {
+            find("it does not choose its columns");
+        }
         if targets.is_empty() || refs.len() != targets.len() {
             find("it has no queries, or two of one name");
         }
@@ -168,6 +250,10 @@ fn wrong_panels(dashboard: &Dashboard) -> Vec<String> {
         }
     }
     findings
+}
+
+fn is_true(value: &Value, key: &str) -> bool {
+    value.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
@@ -193,7 +279,8 @@ mod tests {
 
     fn dashboard(panels: &[Value]) -> Dashboard {
         let query = json!({"query": "label_values(m_state{volume=~\"$node\"}, instance)"});
-        let variables = json!([{"name": "datasource"}, {"name": "node", "query": query}]);
+        let variables = json!([{"name": "datasource"}, {"name": "node", "multi": true, "query": query},
+                               {"name": "volume"}]);
         let json = json!({"uid": "u", "description": "D", "schemaVersion": SCHEMA, "panels": panels,
                           "templating": {"list": variables}});
         Dashboard { name: "d".to_owned(), json }
@@ -210,7 +297,9 @@ mod tests {
             (panel(1, 12, "m_state"), "another panel has its id"),
             (panel(2, 6, "m_state"), "its place is not its own"),
             (panel(2, 13, "m_state"), "its place is not its own"),
-            (panel(2, 12, "m_state{volume=\"$volume\"}"), "there is no variable `volume`"),
+            (panel(2, 12, "m_state{volume=\"$other\"}"), "there is no variable `other`"),
+            (panel(2, 12, "m_state{volume=~\"$volume\"}"), "`volume=~\"$volume\"` is the wrong sign"),
+            (panel(2, 12, "m_state{volume=\"$node\"}"), "`volume=\"$node\"` is the wrong sign"),
             (panel(2, 12, "m_nothing"), "there is no series `m_nothing`"),
         ] {
             let findings = found(&[good.clone(), other]);
@@ -220,7 +309,32 @@ mod tests {
         mute["description"] = json!("");
         mute["targets"][0]["datasource"]["uid"] = json!("mine");
         assert_eq!(found(&[mute]).len(), 2);
+        let mut table = good.clone();
+        table["type"] = json!("table");
+        assert_eq!(found(&[table]), ["d: panel T: it does not choose its columns"]);
         let same = check(&[dashboard(&[]), dashboard(&[])], &vocabulary);
         assert_eq!(same, ["d: another dashboard has its uid"]);
+    }
+
+    #[test]
+    fn links_hand_over_what_the_other_dashboard_takes() {
+        let metrics = sample();
+        let (vocabulary, _) = Vocabulary::new(&metrics, &[]);
+        let wrong = |url: &str| {
+            let mut from = dashboard(&[]);
+            from.json["links"] = json!([{"url": url}]);
+            check(&[from], &vocabulary).len()
+        };
+        let rights =
+            ["/d/u?${node:queryparam}&${volume:queryparam}", "/d/u?var-volume=${__data.fields.volume}"];
+        assert_eq!(rights.map(wrong), [0, 0]);
+        assert_eq!(["/d/v?${node:queryparam}", "/d/u?var-x=1", "/d/u?x"].map(wrong), [1, 1, 1]);
+        let mut one = dashboard(&[]);
+        one.json["uid"] = json!("one");
+        one.json["templating"]["list"][1]["multi"] = json!(false);
+        one.json["templating"]["list"][1]["query"] = json!("");
+        let mut several = dashboard(&[]);
+        several.json["links"] = json!([{"url": "/d/one?${node:queryparam}"}]);
+        assert_eq!(check(&[several, one], &vocabulary).len(), 1);
     }
 }

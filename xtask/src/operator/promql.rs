@@ -25,12 +25,16 @@ pub(crate) struct Uses {
     pub(crate) selectors: Vec<Selector>,
     /// Labels after `by`, `without`, `on`, `ignoring` and the two groups.
     pub(crate) labels: BTreeSet<String>,
+    /// The same, list by list: those of `by` and `on`, which say what is one and the same.
+    pub(crate) keys: Vec<BTreeSet<String>>,
     /// Texts outside of matchers: `label_replace` makes labels of them.
     pub(crate) texts: BTreeSet<String>,
 }
 
 /// Words with a list of labels behind them.
 const LISTS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+/// … that say by which labels series belong together.
+const KEYS: [&str; 2] = ["by", "on"];
 /// Words that are no metrics.
 const KEYWORDS: [&str; 7] = ["and", "or", "unless", "bool", "offset", "inf", "nan"];
 
@@ -61,7 +65,10 @@ pub(crate) fn uses(query: &str) -> Result<Uses, String> {
                 let opens = |sign: &str| tokens.get(at) == Some(&Token::Sign(sign.to_owned()));
                 if LISTS.contains(&word.as_str()) {
                     if opens("(") {
-                        at = list(&tokens, at + 1, &mut uses.labels)?;
+                        let mut labels = BTreeSet::new();
+                        at = list(&tokens, at + 1, &mut labels)?;
+                        uses.labels.extend(labels.iter().cloned());
+                        uses.keys.extend(KEYS.contains(&word.as_str()).then_some(labels));
                     }
                 } else if opens("(")
                     || is_aggregation(&tokens, at)
@@ -186,6 +193,8 @@ mod tests {
         let expected = [matcher("volume", "=~", "$volume"), matcher("a", "!=", "b\"c")];
         assert_eq!(found.selectors[0].matchers, expected);
         assert_eq!(found.labels, ["instance", "job", "le"].map(str::to_owned).into());
+        let keys = [BTreeSet::from(["le".to_owned()]), ["instance", "job"].map(str::to_owned).into()];
+        assert_eq!(found.keys, keys);
     }
 
     #[test]

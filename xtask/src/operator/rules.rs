@@ -7,13 +7,17 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use super::promql::uses;
 use super::vocabulary::Vocabulary;
 use super::{RULES, RUNBOOKS, TESTS, files, stem, text};
 
 /// How bad an alert can be.
 const SEVERITIES: [&str; 3] = ["critical", "warning", "info"];
 /// What every alert says to a person.
-const ANNOTATIONS: [&str; 3] = ["description", "runbook", "summary"];
+const ANNOTATIONS: [&str; 3] = ["description", "runbook_url", "summary"];
+
+/// A label that service discovery adds: a test may have it, a rule must not ask for it.
+const DISCOVERED: &str = "has no label `pod`";
 
 #[derive(Deserialize)]
 struct RulesFile {
@@ -31,6 +35,7 @@ pub(crate) struct Rule {
     pub(crate) record: Option<String>,
     pub(crate) alert: Option<String>,
     pub(crate) expr: String,
+    pub(crate) keep_firing_for: Option<String>,
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
     #[serde(default)]
@@ -99,7 +104,10 @@ pub(super) fn check(rules: &[Rule], vocabulary: &Vocabulary<'_>) -> Vec<String> 
         if rule.annotations.keys().map(String::as_str).ne(ANNOTATIONS) {
             find(format!("its annotations are not {ANNOTATIONS:?}"));
         }
-        if rule.annotations.get("runbook").is_none_or(|page| *page != format!("{RUNBOOKS}/{name}.md")) {
+        if labels.contains_key("volume") && rule.keep_firing_for.is_none() {
+            find("it tells of volumes and ends with a failed scrape: it has no keep_firing_for".to_owned());
+        }
+        if rule.annotations.get("runbook_url").is_none_or(|page| *page != format!("{RUNBOOKS}/{name}.md")) {
             find("its runbook is another page".to_owned());
         }
         for text in rule.annotations.values() {
@@ -108,6 +116,17 @@ pub(super) fn check(rules: &[Rule], vocabulary: &Vocabulary<'_>) -> Vec<String> 
         }
     }
     findings
+}
+
+/// What is recorded and neither a rule nor a dashboard reads.
+pub(super) fn unread(rules: &[Rule], queries: &[String]) -> Vec<String> {
+    let all = rules.iter().map(|rule| rule.expr.as_str()).chain(queries.iter().map(String::as_str));
+    let read: BTreeSet<String> = all
+        .filter_map(|query| uses(query).ok())
+        .flat_map(|uses| uses.selectors.into_iter().map(|selector| selector.metric))
+        .collect();
+    let recorded = rules.iter().filter_map(|rule| rule.record.as_deref());
+    recorded.filter(|name| !read.contains(*name)).map(|name| format!("{name}: nobody reads it")).collect()
 }
 
 /// The labels that a text tells.
@@ -124,7 +143,8 @@ pub(super) fn check_tests(rules: &[Rule], files: &[TestFile], vocabulary: &Vocab
     for (file, test) in files.iter().flat_map(|file| file.tests.iter().map(move |test| (file, test))) {
         let mut find = |wrong: String| findings.push(format!("{}: {}: {wrong}", file.name, test.name));
         for series in &test.input_series {
-            vocabulary.check(&series.series).1.into_iter().for_each(&mut find);
+            let wrong = vocabulary.check(&series.series).1.into_iter();
+            wrong.filter(|wrong| !wrong.ends_with(DISCOVERED)).for_each(&mut find);
         }
         let mut fired = BTreeMap::new();
         for step in &test.alert_rule_test {
@@ -158,10 +178,11 @@ mod tests {
     use super::*;
 
     fn alert(runbook: &str, summary: &str) -> Rule {
-        let annotations = [("description", "x"), ("runbook", runbook), ("summary", summary)];
+        let annotations = [("description", "x"), ("runbook_url", runbook), ("summary", summary)];
         Rule {
             alert: Some("Bad".to_owned()),
             expr: "m_state{state=\"bad\"} == 1".to_owned(),
+            keep_firing_for: Some("5m".to_owned()),
             labels: BTreeMap::from([("severity".to_owned(), "critical".to_owned())]),
             annotations: annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             ..Rule::default()
@@ -175,9 +196,22 @@ mod tests {
         let good = alert("docs/runbooks/Bad.md", "{{ $labels.volume }} on {{ $labels.instance }} is bad.");
         assert_eq!(check(std::slice::from_ref(&good), &vocabulary), Vec::<String>::new());
         let other = alert("docs/runbooks/Good.md", "{{ $labels.kind }}");
+        let brief = Rule { keep_firing_for: None, ..good.clone() };
         let nothing = Rule { labels: BTreeMap::new(), annotations: BTreeMap::new(), ..good };
         assert_eq!(check(&[other], &vocabulary).len(), 2);
         assert_eq!(check(&[nothing], &vocabulary).len(), 3);
+        assert_eq!(check(&[brief], &vocabulary).len(), 1);
+    }
+
+    #[test]
+    fn what_is_recorded_for_nobody_is_found() {
+        let record = |name: &str, expr: &str| Rule {
+            record: Some(name.to_owned()),
+            expr: expr.to_owned(),
+            ..Rule::default()
+        };
+        let rules = [record("m:a", "m_state"), record("m:b", "m:a"), record("m:c", "m_state")];
+        assert_eq!(unread(&rules, &["sum(m:c)".to_owned()]), ["m:b: nobody reads it"]);
     }
 
     #[test]

@@ -11,6 +11,13 @@ use super::{RUNBOOKS, files, stem, text};
 /// What stands on every page, in this order.
 const HEADINGS: [&str; 4] = ["## What it means", "## What to look at", "## What to do", "## What not to do"];
 
+/// What stands on every page, as it is: the commands are those of a host with systemd.
+const ELSEWHERE: &str = "\
+In Kubernetes, `kubectl -n NAMESPACE get pods -o wide --field-selector spec.nodeName=NODE` finds the agent's pod of a node,
+`kubectl -n NAMESPACE exec POD -- mountie …` stands for a command of `mountie` there, `kubectl -n NAMESPACE logs POD` for
+`journalctl -u mountie`.
+";
+
 pub(super) fn check(root: &Path, rules: &[Rule]) -> Result<Vec<String>> {
     let alerts = alerts(rules);
     let mut findings = Vec::new();
@@ -34,6 +41,9 @@ fn wrong_with(name: &str, page: &str) -> Vec<String> {
     if !page.starts_with(&format!("# {name}\n")) || headings != HEADINGS {
         findings.push(format!("{name}: its headings are not {HEADINGS:?}"));
     }
+    if !page.contains(ELSEWHERE) {
+        findings.push(format!("{name}: it does not say how its commands are given in Kubernetes"));
+    }
     if commands(page).next().is_none() {
         findings.push(format!("{name}: it names no command of mountie"));
     }
@@ -56,6 +66,10 @@ mod tests {
     const PAGE: &str = "# A\n\n## What it means\n\nx\n\n## What to look at\n\n```sh\nmountie describe VOLUME   # why\n```\n\n\
                         ## What to do\n\n- `mountie ack VOLUME`, `df`\n\n## What not to do\n\n- x\n";
 
+    fn page() -> String {
+        PAGE.replace("## What to do\n", &format!("{ELSEWHERE}\n## What to do\n"))
+    }
+
     #[test]
     fn commands_are_found_in_blocks_and_in_lines() {
         let found: BTreeSet<&str> = commands(PAGE).collect();
@@ -64,9 +78,14 @@ mod tests {
 
     #[test]
     fn a_page_has_its_headings_and_a_command() {
-        assert_eq!(wrong_with("A", PAGE), Vec::<String>::new());
-        assert_eq!(wrong_with("B", PAGE).len(), 1);
-        assert_eq!(wrong_with("A", &PAGE.replace("mountie ", "other ")).len(), 1);
-        assert_eq!(wrong_with("A", &PAGE.replace("## What to do\n", "")).len(), 1);
+        let page = page();
+        assert_eq!(wrong_with("A", &page), Vec::<String>::new());
+        assert_eq!(wrong_with("B", &page).len(), 1);
+        assert_eq!(
+            wrong_with("A", &page.replace("`mountie ack", "`other").replace("\nmountie ", "\nother ")).len(),
+            1
+        );
+        assert_eq!(wrong_with("A", &page.replace("## What to do\n", "")).len(), 1);
+        assert_eq!(wrong_with("A", PAGE).len(), 1);
     }
 }

@@ -6,8 +6,11 @@ use super::metrics::Metrics;
 use super::promql::{Matcher, Selector, Uses, uses};
 use super::rules::Rule;
 
-/// Labels that every scraped series has.
-const SCRAPED: [&str; 2] = ["job", "instance"];
+/// Labels that every scraped series has; the first where there are several clusters.
+const SCRAPED: [&str; 3] = [CLUSTER, "job", "instance"];
+const CLUSTER: &str = "cluster";
+/// Labels whose values are there once in each cluster.
+const ONCE_A_CLUSTER: [&str; 2] = ["instance", "server"];
 /// Series that Prometheus makes itself, with their labels beside those.
 const ITS_OWN: [(&str, &[&str]); 3] =
     [("up", &[]), ("scrape_duration_seconds", &[]), ("ALERTS", &["alertname", "alertstate", "severity"])];
@@ -57,6 +60,11 @@ impl<'a> Vocabulary<'a> {
         }
         let strange = uses.labels.iter().filter(|label| !labels.contains_key(*label));
         findings.extend(strange.map(|label| format!("no series of the query has the label `{label}`")));
+        let mixes = |keys: &&BTreeSet<String>| {
+            ONCE_A_CLUSTER.iter().any(|label| keys.contains(*label)) && !keys.contains(CLUSTER)
+        };
+        let mixed = uses.keys.iter().filter(mixes);
+        findings.extend(mixed.map(|keys| format!("it takes two clusters for one by {keys:?}")));
         (labels, findings)
     }
 
@@ -115,7 +123,8 @@ mod tests {
         let (vocabulary, findings) = Vocabulary::new(&metrics, &rules);
         assert!(findings.is_empty(), "{findings:?}");
         for good in [
-            "sum by (volume, instance) (m:bad)",
+            "sum by (volume, cluster, instance) (m:bad)",
+            "sum without (instance) (m:bad)",
             "m_state{state=~\"good|bad\", volume=~\"$volume\"} and on (job) up{job=\"x\"}",
             "sum by (le) (rate(m_time_seconds_bucket[5m]))",
             "sum by (made) (label_replace(m_state, \"made\", \"$1\", \"volume\", \"(.*)\"))",
@@ -131,6 +140,8 @@ mod tests {
             ("m:bad{state=\"worse\"}", "`state` of `m:bad` is never `worse`"),
             ("sum by (kind) (m_state)", "no series of the query has the label `kind`"),
             ("sum by (le) (m_time_seconds_sum)", "no series of the query has the label `le`"),
+            ("sum by (instance) (m_state)", "it takes two clusters for one by {\"instance\"}"),
+            ("m_state and on (instance) m_state", "it takes two clusters for one by {\"instance\"}"),
             ("m_state{", "not a matcher: None: m_state{"),
         ] {
             assert_eq!(vocabulary.check(query).1, [wrong], "{query}");

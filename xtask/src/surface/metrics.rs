@@ -23,6 +23,8 @@ pub(super) const OPEN_METRICS: Check = Check {
 pub(super) const COMPLETE: Check =
     Check { name: "metrics: Prometheus has all of the table", needs: &[Need::World], run: complete };
 
+/// Labels that are always empty, which to Prometheus are none.
+const EMPTY: [&str; 2] = ["namespace", "persistentvolumeclaim"];
 /// What Prometheus asks for.
 const OPEN: &str = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 /// Reads everything, and prints how much that was.
@@ -56,7 +58,7 @@ fn complete(scene: &Scene) -> Result<String> {
             missing.push(format!("{name} has no series"));
             continue;
         };
-        let has = |label: &&String| labels.get(label.as_str()).is_some();
+        let has = |label: &&String| labels.get(label.as_str()).is_some() || EMPTY.contains(&label.as_str());
         let lacking: BTreeSet<_> = metric.labels.keys().filter(|label| !has(label)).collect();
         // A label without a value is none to Prometheus: another series of it may have one.
         for label in lacking {

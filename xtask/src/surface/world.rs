@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Between two looks at whether something has come.
 const PACE: Duration = Duration::from_millis(250);
 
+/// How long an alert is pending here: longer than the repair takes that is to raise none.
+const FOR: &str = "30s";
 /// What it prints when one more has been.
 const BROKEN: &str = "surface broken";
 
@@ -168,7 +170,9 @@ impl Server {
             fs::remove_dir_all(&data).with_context(|| format!("cannot remove {}", data.display()))?;
         }
         let config = tools.folder.join("prometheus.yml");
-        let rules = root().join(operator::RULES);
+        let rules = tools.folder.join("mountie.rules.yml");
+        let text = operator::text(&root().join(operator::RULES))?;
+        fs::write(&rules, hurried(&text)).context("cannot write the rules")?;
         fs::write(&config, configuration(&rules, agent)).context("cannot write Prometheus' configuration")?;
         // Should this program be killed, Prometheus goes with it.
         let mut process = Command::new("setpriv")
@@ -197,6 +201,16 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// The rules with so short a `for` that what is pending fires while somebody waits; how long it is meant to be, promtool
+/// has tried.
+fn hurried(rules: &str) -> String {
+    let line = |line: &str| match line.split_once("for: ") {
+        Some((indent, _)) if indent.trim().is_empty() => format!("{indent}for: {FOR}\n"),
+        Some(_) | None => format!("{line}\n"),
+    };
+    rules.lines().map(line).collect()
 }
 
 fn configuration(rules: &Path, agent: SocketAddr) -> String {
@@ -240,6 +254,14 @@ mod tests {
         let number = json!({"data": {"resultType": "scalar", "result": [1, "2.5"]}});
         assert_eq!(samples(&number), Some(vec![(Value::Null, 2.5)]));
         assert_eq!(samples(&json!({"data": {"resultType": "string", "result": [1, "x"]}})), None);
+    }
+
+    #[test]
+    fn only_the_time_of_pending_is_cut() {
+        let rules =
+            "      - alert: A\n        expr: x # for: all\n        for: 10m\n        keep_firing_for: 5m\n";
+        let wanted = rules.replace("for: 10m", "for: 30s");
+        assert_eq!(hurried(rules), wanted);
     }
 
     #[test]

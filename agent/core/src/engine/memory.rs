@@ -19,6 +19,7 @@ use crate::health::rules::{LONG, Test};
 use crate::id::{MountId, SuperblockId, VolumeId};
 use crate::memory::{HookMemory, Known, Learnt, LeftMemory, Memory, MountMemory, Trouble};
 use crate::policy::{Policy, Thresholds};
+use crate::remediation::kubelet::is_kubelets;
 use crate::time::Monotonic;
 use crate::topology::walk::Walks;
 use crate::topology::{Mount, MountTable};
@@ -342,9 +343,13 @@ impl Engine {
     }
 }
 
-/// Whether a mount was there that discovery takes in, and nothing of it is left at its place.
+/// Whether a mount was there that discovery takes in, and nothing of it is left at its place. Pods come and go: what
+/// the kubelet had mounted and is gone was most likely taken away in order, and it makes anew itself what a pod needs.
 fn is_lost(policy: &Policy, table: &MountTable, memory: &Memory) -> bool {
     let Some(known) = memory.known.as_deref().filter(|_| !memory.named) else { return false };
+    if is_kubelets(&memory.mountpoint) {
+        return false;
+    }
     let is_there = table
         .stack_at(&memory.mountpoint)
         .into_iter()

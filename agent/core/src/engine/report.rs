@@ -25,6 +25,8 @@ impl Engine {
             superblock: shown.map(|shown| shown.superblock),
             stack_depth: volume.depth,
             mode: volume.watch.mode,
+            method: spec.map(|spec| spec.repair.method.clone()),
+            interval: volume.rhythm().longest(),
             condition: volume.condition.clone(),
             errors: volume.errors.clone(),
             error_times: volume.error_times.clone(),

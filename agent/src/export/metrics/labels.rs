@@ -43,6 +43,7 @@ const fn label(name: &'static str, of: &'static str, meaning: &'static str, valu
 
 /// Every label, by name.
 pub const LABELS: &[Label] = &[
+    label("acknowledged", "", "Whether somebody has said that they know", Values::Words(|| NO_YES.to_vec())),
     label("cause", "mountie_ebpf_", "Where records were lost", Values::Words(loss_causes)),
     label(
         "cause",
@@ -77,9 +78,10 @@ pub const LABELS: &[Label] = &[
     label(
         "name",
         "",
-        "The server, device or daemon, as people call it",
+        "The server, device or daemon, as people call it; of a daemon its program, or `unknown`",
         Values::Bounded("one for each incident that goes on"),
     ),
+    label("namespace", "", "The namespace of the claim in Kubernetes; always empty now", ONE_A_VOLUME),
     label("op", "", "What failed: the kind of operation", Values::Words(operations)),
     label(
         "outcome",
@@ -87,6 +89,7 @@ pub const LABELS: &[Label] = &[
         "How a plan ended; `changed` and `already_so` are successes",
         Values::Words(outcomes),
     ),
+    label("persistentvolumeclaim", "", "The claim in Kubernetes; always empty now", ONE_A_VOLUME),
     label(
         "program",
         "",
@@ -112,6 +115,9 @@ pub const LABELS: &[Label] = &[
         Values::Bounded("one for each volume"),
     ),
 ];
+
+/// Values of the label `acknowledged`.
+pub(super) const NO_YES: [&str; 2] = ["no", "yes"];
 
 const ONE_A_VOLUME: Values = Values::Bounded("one for each volume");
 
@@ -158,7 +164,8 @@ fn operations() -> Vec<&'static str> {
     Op::ALL.map(Op::label).to_vec()
 }
 
-fn outcomes() -> Vec<&'static str> {
+/// Every way in which a plan can end.
+pub(super) fn outcomes() -> Vec<&'static str> {
     let own = [
         Outcome::Changed,
         Outcome::AlreadySo,

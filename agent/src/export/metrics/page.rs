@@ -20,8 +20,9 @@ const HEAD: &str = "\
 A scrape reads memory only: it never touches a mount, and costs the same while volumes hang.
 
 Every series of a volume is there at zero from the moment at which the volume is known, stays while the volume is stuck
-or missing, and goes when the volume is watched no more. Of `mountie_volume_errors_total` and
-`mountie_remediation_total` only the usual combinations are there at zero; the others come with their first count.
+or missing, and goes when the volume is watched no more. Of `mountie_volume_errors_total` only the usual combinations
+are there at zero; the others come with their first count, which is no increase to Prometheus. `mountie_remediation_total`
+has every outcome of the volume's own method at zero, unless the volume is in mode `off` or was only found.
 Names and labels of `stable` metrics stay until the next major version; `internal` ones follow the kernel or the inside
 of the agent. No label has the text of an error, and none a secret.
 

@@ -5,32 +5,37 @@ use std::sync::Arc;
 
 use agent_core::errno::Errno;
 use agent_core::id::VolumeId;
-use agent_core::incident::{CauseKind, Incident};
+use agent_core::incident::{Cause, CauseKind, Incident};
 use agent_core::observation::{Op, Source};
 use agent_core::status::VolumeStatus;
 use agent_core::verdict::{Advice, HealthState, Reason};
 use agent_core::volume::Mode;
 use prometheus::core::Collector;
+use prometheus::proto::Metric;
 
+use super::labels::{NO_YES, outcomes};
 use super::table::{Family, Row, TABLE};
 use super::{Inner, Suppression, VolumeCounts};
 use crate::export::text::{Format, Labels, Text};
 use crate::export::{Snapshot, words};
 use crate::sensor::{LossCause, ProgramState, SourceName, SourceState};
 
-/// Errors whose series exist at zero before anything failed: one for each way in which a mount dies. The whole
-/// product of errors, operations and sources would be 720 series a volume; the others appear when they are
-/// first counted, which `increase()` over a longer range and the state series make good.
-const ZERO_ERRORS: [(Errno, Op, Source); 3] = [
+/// Errors whose series exist at zero before anything failed: how a mount dies, as calls and probes meet it, and how
+/// written data is lost. The whole product of errors, operations and sources would be 720 series a volume. The others
+/// appear when they are first counted: to `increase()` that first count is none, however high it is.
+const ZERO_ERRORS: [(Errno, Op, Source); 8] = [
     (Errno(5), Op::Read, Source::Bpf),
     (Errno(107), Op::Read, Source::Bpf),
     (Errno(116), Op::Read, Source::Bpf),
+    (Errno(5), Op::Stat, Source::Probe),
+    (Errno(107), Op::Stat, Source::Probe),
+    (Errno(116), Op::Stat, Source::Probe),
+    (Errno(5), Op::Writeback, Source::Bpf),
+    (Errno(28), Op::Writeback, Source::Bpf),
 ];
 
-/// Outcomes of plans whose series exist at zero, for volumes that may be repaired.
-const ZERO_OUTCOMES: [&str; 4] = ["changed", "failed", "helper_failed", "timed_out"];
-/// Methods of plans whose series exist at zero, for volumes that may be repaired.
-const ZERO_METHODS: [&str; 4] = ["command", "fstab", "mount", "systemd"];
+/// What a plan that was cut off can end with when it is settled.
+const SETTLED: [&str; 6] = ["already_so", "changed", "failed", "interrupted", "table_changed", "timed_out"];
 
 /// What is rendered: the volumes sorted and each only once, whatever the snapshot holds.
 struct Scrape<'a> {
@@ -84,6 +89,9 @@ impl Scrape<'_> {
             Family::MountTableScanSeconds => text.sample(row, &[], snapshot.scan.took.as_secs_f64()),
             Family::ProbeAbandonedWorkers => text.sample(row, &[], snapshot.abandoned_workers),
             Family::RemediationStuckHelpers => text.sample(row, &[], snapshot.stuck_helpers),
+            Family::ProbeIntervalSeconds => {
+                self.each(|id, volume| text.sample(row, &[("volume", id)], volume.interval.as_secs_f64()));
+            }
             Family::ProbeInflight => text.sample(row, &[], snapshot.probes_inflight),
             Family::StatePersistErrors => text.sample(row, &[], snapshot.persist_errors),
             Family::SourceUp => self.sources(text, row),
@@ -92,7 +100,7 @@ impl Scrape<'_> {
             Family::RemediationDurationSeconds => histograms(text, row, &self.inner.remediation_duration),
             Family::RemediationGapSeconds => histograms(text, row, &self.inner.remediation_gap),
             Family::RemediationSuppressed => self.suppressed(text, row),
-            Family::RemediationTotal => self.each(|id, volume| self.plans(text, row, id, volume)),
+            Family::RemediationTotal => self.plans(text, row),
             Family::ProbeDurationSeconds => self.probe_durations(text, row),
             Family::ProbeTotal => self.each(|id, volume| self.probes(text, row, id, volume)),
             Family::ProbeStuckSeconds => self.each(|id, volume| self.stuck(text, row, id, volume)),
@@ -100,10 +108,12 @@ impl Scrape<'_> {
                 self.each(|id, volume| text.sample(row, &[("volume", id)], volume.stack_depth));
             }
             Family::VolumeConditionReason => self.each(|id, volume| reasons(text, row, id, volume)),
+            Family::VolumeDataLost => self.each(|id, volume| data_lost(text, row, id, volume)),
             Family::VolumeErrors => self.each(|id, volume| errors(text, row, id, volume)),
             Family::VolumeIncident => self.each(|id, volume| self.incident_of(text, row, id, volume)),
             Family::VolumeInfo => self.each(|id, volume| info(text, row, id, volume)),
             Family::VolumeLastOk => self.each(|id, volume| self.last_ok(text, row, id, volume)),
+            Family::VolumePauseEnd => self.each(|id, volume| self.pause_end(text, row, id, volume)),
             Family::VolumeRepairHeld => self.each(|id, volume| held(text, row, id, volume)),
             Family::VolumeStateSince => self.each(|id, volume| self.since(text, row, id, volume)),
             Family::VolumeState => self.each(|id, volume| states(text, row, id, volume)),
@@ -130,10 +140,17 @@ impl Scrape<'_> {
 
     /// What two incidents have in common is one series.
     fn incident_volumes(&self, text: &mut Text, row: &Row) {
+        // Not its list of members: that ends somewhere.
         let mut sick: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for incident in self.open_incidents() {
-            let still = incident.members.iter().filter(|member| member.recovered.is_none()).count();
-            let count = sick.entry((incident.cause.kind.label(), &incident.cause.name)).or_default();
+            let is_sick_in_it = |volume: &&&VolumeStatus| {
+                let explains = |reason| incident.cause.kind.explains(reason);
+                volume.incident == Some(incident.id)
+                    && volume.condition.state.is_sick()
+                    && volume.condition.reason.is_some_and(explains)
+            };
+            let still = self.volumes.values().filter(is_sick_in_it).count();
+            let count = sick.entry((incident.cause.kind.label(), bounded_name(&incident.cause))).or_default();
             *count = count.saturating_add(u64::try_from(still).unwrap_or(u64::MAX));
         }
         for ((kind, name), count) in sick {
@@ -201,31 +218,43 @@ impl Scrape<'_> {
         }
     }
 
+    /// Of a volume that no probe was timed of yet there are zeros; they are nobody's, so that nothing is to be forgotten
+    /// when it goes.
     fn probe_durations(&self, text: &mut Text, row: &Row) {
+        let timed = self.inner.probe_duration.collect();
+        let timed = timed.iter().flat_map(|family| family.get_metric());
+        let own: BTreeMap<&str, &Metric> =
+            timed.filter_map(|metric| Some((metric.get_label().first()?.value(), metric))).collect();
+        let none = self.inner.no_probe.collect();
+        let none = none.iter().flat_map(|family| family.get_metric()).next();
         for id in self.volumes.keys() {
-            // Makes the series at zero when no probe has been timed yet.
-            let Ok(durations) = self.inner.probe_duration.get_metric_with_label_values(&[id]) else {
-                continue;
-            };
-            for metric in durations.collect().iter().flat_map(|family| family.get_metric()) {
+            if let Some(metric) = own.get(id).copied().or(none) {
                 text.histogram(row, &[("volume", id)], metric.get_histogram());
             }
         }
     }
 
-    fn plans(&self, text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
-        let mut plans = BTreeMap::new();
-        if volume.mode == Mode::Act {
-            for method in ZERO_METHODS {
-                plans.extend(ZERO_OUTCOMES.map(|outcome| ((method, outcome), 0)));
+    /// Zeros for every volume that a plan can be made for: in mode `observe` a person may order one.
+    fn plans(&self, text: &mut Text, row: &Row) {
+        let outcomes = outcomes();
+        self.each(|id, volume| {
+            let mut plans = BTreeMap::new();
+            let method = volume.method.as_ref().filter(|_| volume.mode != Mode::Off).map(words::method);
+            if let Some(method) = method {
+                // The unit of a daemon may be restarted in its place.
+                let restart = volume.fstype.starts_with("fuse").then_some("systemd");
+                for method in [Some(method), restart].into_iter().flatten() {
+                    plans.extend(outcomes.iter().map(|outcome| ((method, *outcome), 0)));
+                }
+                plans.extend(SETTLED.map(|outcome| (("settle", outcome), 0)));
             }
-        }
-        if let Some(counts) = self.counts.get(&volume.id) {
-            plans.extend(&counts.plans);
-        }
-        for ((method, outcome), count) in plans {
-            text.sample(row, &[("volume", id), ("method", method), ("outcome", outcome)], count);
-        }
+            if let Some(counts) = self.counts.get(&volume.id) {
+                plans.extend(&counts.plans);
+            }
+            for ((method, outcome), count) in plans {
+                text.sample(row, &[("volume", id), ("method", method), ("outcome", outcome)], count);
+            }
+        });
     }
 
     fn stuck(&self, text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
@@ -237,6 +266,12 @@ impl Scrape<'_> {
         let condition = &volume.condition;
         let this_boot = || self.snapshot.clock().at(condition.since).epoch_seconds();
         let time = condition.since_wall.map_or_else(this_boot, |wall| wall.as_secs_f64());
+        text.sample(row, &[("volume", id)], time);
+    }
+
+    fn pause_end(&self, text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
+        let end = volume.pause.as_ref().and_then(|(pause, _)| pause.until);
+        let time = end.map_or(0.0, |end| self.snapshot.clock().at(end).epoch_seconds());
         text.sample(row, &[("volume", id)], time);
     }
 
@@ -264,6 +299,21 @@ fn reasons(text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
     }
 }
 
+/// As a label: without the number of the process, which is another one each time a daemon comes back.
+fn bounded_name(cause: &Cause) -> &str {
+    match cause.kind {
+        CauseKind::Daemon => cause.name.split_once(" (process ").map_or("unknown", |(program, _)| program),
+        CauseKind::Device | CauseKind::Server => &cause.name,
+    }
+}
+
+fn data_lost(text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
+    for (acknowledged, is_open) in NO_YES.into_iter().zip([true, false]) {
+        let is_it = volume.loss.as_ref().is_some_and(|loss| loss.is_open() == is_open);
+        text.sample(row, &[("volume", id), ("acknowledged", acknowledged)], u8::from(is_it));
+    }
+}
+
 fn errors(text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
     // By label, not by number: errors that are not in the table share the label `other`.
     let mut totals: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
@@ -287,6 +337,9 @@ fn info(text: &mut Text, row: &Row, id: &str, volume: &VolumeStatus) {
         ("device", &device),
         ("server", &volume.server),
         ("mode", words::mode(volume.mode)),
+        // There is no client of Kubernetes. Prometheus drops a label that is empty.
+        ("namespace", ""),
+        ("persistentvolumeclaim", ""),
     ];
     text.sample(row, labels, 1);
 }

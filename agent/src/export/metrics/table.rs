@@ -67,6 +67,7 @@ pub(crate) enum Family {
     ProbeAbandonedWorkers,
     ProbeDurationSeconds,
     ProbeInflight,
+    ProbeIntervalSeconds,
     ProbeStuckSeconds,
     ProbeTotal,
     ProgramAttached,
@@ -79,10 +80,12 @@ pub(crate) enum Family {
     StaleOpenFiles,
     StatePersistErrors,
     VolumeConditionReason,
+    VolumeDataLost,
     VolumeErrors,
     VolumeIncident,
     VolumeInfo,
     VolumeLastOk,
+    VolumePauseEnd,
     VolumeRepairHeld,
     VolumeState,
     VolumeStateSince,
@@ -246,6 +249,14 @@ pub const TABLE: &[Row] = &[
     ),
     row(Family::ProbeInflight, "mountie_probe_inflight", STABLE_GAUGE, &[], "Probes that are out now."),
     row(
+        Family::ProbeIntervalSeconds,
+        "mountie_probe_interval_seconds",
+        STABLE_GAUGE,
+        &["volume"],
+        "The longest time between two probes while nothing speaks against the volume: its interval, and more where an \
+         automount is left alone.",
+    ),
+    row(
         Family::ProbeStuckSeconds,
         "mountie_probe_stuck_seconds",
         STABLE_GAUGE,
@@ -331,6 +342,14 @@ pub const TABLE: &[Row] = &[
         "1 for the reason of the state, and for each advice: full, inaccessible, slow, idle, flapping, damaged.",
     ),
     row(
+        Family::VolumeDataLost,
+        "mountie_volume_data_lost",
+        STABLE_GAUGE,
+        &["volume", "acknowledged"],
+        "1 while the mount that is there has lost data that was written, whatever else is wrong with it; another mount \
+         has lost none. mountie_volume_errors_total with the operation writeback counts on.",
+    ),
+    row(
         Family::VolumeErrors,
         "mountie_volume_errors_total",
         STABLE_COUNTER,
@@ -349,9 +368,9 @@ pub const TABLE: &[Row] = &[
         Family::VolumeInfo,
         "mountie_volume_info",
         STABLE_GAUGE,
-        &["volume", "mountpoint", "fstype", "device", "server", "mode"],
+        &["volume", "mountpoint", "fstype", "device", "server", "mode", "namespace", "persistentvolumeclaim"],
         "Always 1; what the volume is, and what the agent may do. The device is empty when nothing is mounted, the \
-         server where there is none.",
+         server where there is none, and the last two always: the agent asks no Kubernetes.",
     ),
     row(
         Family::VolumeLastOk,
@@ -359,6 +378,13 @@ pub const TABLE: &[Row] = &[
         STABLE_GAUGE,
         &["volume"],
         "When a probe was last good, since the epoch; 0 when none was since the agent started.",
+    ),
+    row(
+        Family::VolumePauseEnd,
+        "mountie_volume_pause_end_timestamp_seconds",
+        STABLE_GAUGE,
+        &["volume"],
+        "When the pause of its repairs ends by itself, since the epoch; 0 when they are not paused, or without an end.",
     ),
     row(
         Family::VolumeRepairHeld,

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agent_core::errno::Errno;
+use agent_core::health::loss::{Acknowledgement, Actor, Loss};
 use agent_core::id::{Generation, PlanId, ProbeId, VolumeId};
-use agent_core::incident::{Incident, IncidentId};
+use agent_core::incident::{Cause, CauseKind, Incident, IncidentId, Member};
 use agent_core::observation::{NotRun, Op, PlanReport, ProbeReport, ProbeResult, ProbeStep, Source};
+use agent_core::pause::Pause;
 use agent_core::remediation::{Outcome, Refusal};
 use agent_core::status::{HeldUp, Hold};
 use agent_core::time::Monotonic;
-use agent_core::verdict::HealthState;
-use agent_core::volume::Mode;
+use agent_core::verdict::{HealthState, Reason};
+use agent_core::volume::{Method, Mode};
 
 use super::labels::{LABELS, label_of, words_of};
 use super::strict::{Series, parse};
@@ -141,13 +143,86 @@ fn a_volume_tells_since_when_in_which_incident_and_what_holds_its_repair() {
     assert_eq!(since("a"), Some(1_700_000_000.0));
     assert_eq!(since("b"), Some(snapshot.clock().at(seconds(100)).epoch_seconds()));
     let labels = [("kind", "server"), ("name", "filer1")];
-    assert_eq!(value(&series, "incident_volumes", &labels), Some(2.0));
+    assert_eq!(value(&series, "incident_volumes", &labels), Some(0.0), "it is well again");
     let info =
         series.keys().find(|(name, labels)| name == "mountie_volume_info" && labels[0].1 == "a").unwrap();
     assert_eq!(
         info.1[4..],
-        [("server", "filer1"), ("mode", "act")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+        [("server", "filer1"), ("mode", "act"), ("namespace", ""), ("persistentvolumeclaim", "")]
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
     );
+    assert_eq!(value(&series, "probe_interval_seconds", &[("volume", "a")]), Some(10.0));
+}
+
+#[test]
+fn an_incident_counts_all_that_are_sick_in_it_and_none_for_another_reason() {
+    let ids: Vec<String> = (0..Incident::MOST + 44).map(|number| format!("v{number}")).collect();
+    let mut snapshot = with_volumes(&ids.iter().map(String::as_str).collect::<Vec<_>>());
+    for volume in &mut snapshot.volumes {
+        volume.incident = Some(IncidentId(3));
+        volume.condition.state = HealthState::Degraded;
+        volume.condition.reason = Some(Reason::Hung);
+    }
+    snapshot.volumes[0].condition.state = HealthState::Probation;
+    snapshot.volumes[1].condition.reason = Some(Reason::Missing);
+    let members = ids.iter().take(Incident::MOST).map(|id| Member {
+        volume: VolumeId::new(id.as_str()),
+        fell: seconds(900),
+        reason: Reason::Hung,
+        recovered: None,
+    });
+    snapshot.incidents = vec![Incident { members: members.collect(), more: 44, ..incident() }.into()];
+    let series = scrape(&Metrics::new().unwrap(), &snapshot);
+    let labels = [("kind", "server"), ("name", "filer1")];
+    assert_eq!(value(&series, "incident_volumes", &labels), Some(298.0));
+}
+
+#[test]
+fn a_daemon_that_comes_back_with_another_number_is_the_same_series() {
+    for (name, label) in [
+        ("sshfs (process 42)", "sshfs"),
+        ("sshfs (process 43)", "sshfs"),
+        ("process 44", "unknown"),
+        ("connection 51", "unknown"),
+    ] {
+        let cause = Cause { kind: CauseKind::Daemon, name: name.into() };
+        let incidents = vec![Incident { cause, ..incident() }.into()];
+        let series = scrape(&Metrics::new().unwrap(), &Snapshot { incidents, ..sample_snapshot() });
+        let labels = [("kind", "daemon"), ("name", label)];
+        assert!(value(&series, "incident_volumes", &labels).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn a_pause_tells_when_it_ends() {
+    let mut snapshot = with_volumes(&["a", "b", "c"]);
+    let by = Actor { uid: 0, pid: 1, comm: String::new() };
+    let pause =
+        |until| (Pause { since: seconds(900), since_wall: None, until, by: by.clone(), reason: None }, true);
+    snapshot.volumes[0].pause = Some(pause(Some(seconds(1060))));
+    snapshot.volumes[1].pause = Some(pause(None));
+    let series = scrape(&Metrics::new().unwrap(), &snapshot);
+    let end = |volume| value(&series, "volume_pause_end_timestamp_seconds", &[("volume", volume)]);
+    assert_eq!([end("a"), end("b"), end("c")], [Some(1_769_860_860.0), Some(0.0), Some(0.0)]);
+}
+
+#[test]
+fn lost_data_is_told_whatever_else_is_wrong() {
+    let mut snapshot = with_volumes(&["a", "b", "c"]);
+    let loss = Loss { at: seconds(900), errno: Errno(5), acknowledged: None };
+    snapshot.volumes[0].condition.state = HealthState::Degraded;
+    snapshot.volumes[0].condition.reason = Some(Reason::IoError);
+    snapshot.volumes[0].loss = Some(loss.clone());
+    let by = Actor { uid: 0, pid: 1, comm: String::new() };
+    let acknowledged = Some(Acknowledgement { at: seconds(950), by });
+    snapshot.volumes[1].loss = Some(Loss { acknowledged, ..loss });
+    let series = scrape(&Metrics::new().unwrap(), &snapshot);
+    let lost = |volume| {
+        ["no", "yes"].map(|word| {
+            value(&series, "volume_data_lost", &[("volume", volume), ("acknowledged", word)]).unwrap()
+        })
+    };
+    assert_eq!([lost("a"), lost("b"), lost("c")], [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]);
 }
 
 #[test]
@@ -246,6 +321,9 @@ fn errors_are_there_at_zero_and_errors_without_a_name_are_added_up() {
     assert_eq!(errors("EIO", "read"), Some(0.0));
     assert_eq!(errors("ENOTCONN", "read"), Some(0.0));
     assert_eq!(errors("ESTALE", "read"), Some(5.0));
+    assert_eq!((errors("EIO", "writeback"), errors("ENOSPC", "writeback")), (Some(0.0), Some(0.0)));
+    let met = [("volume", "a"), ("errno", "ESTALE"), ("op", "stat"), ("source", "probe")];
+    assert_eq!(value(&series, "volume_errors_total", &met), Some(0.0));
     assert_eq!(errors("other", "open"), Some(7.0));
 }
 
@@ -302,16 +380,29 @@ fn plans_count_by_method_and_outcome_and_show_their_gap() {
     report.gap = None;
     metrics.observe_plan(&mount_plan("a"), &report);
     metrics.suppressed(Suppression::DryRun);
-    let mut snapshot = with_volumes(&["a", "b"]);
+    let mut snapshot = with_volumes(&["a", "b", "c", "d", "e"]);
     snapshot.volumes[1].mode = Mode::Act;
+    snapshot.volumes[1].method = Some(Method::Command(Vec::new()));
+    snapshot.volumes[2].mode = Mode::Off;
+    snapshot.volumes[3].method = None;
+    snapshot.volumes[4].fstype = "fuse.sshfs".into();
     let series = scrape(&metrics, &snapshot);
     let plans = |volume, method, outcome| {
         value(&series, "remediation_total", &[("volume", volume), ("method", method), ("outcome", outcome)])
     };
     assert_eq!(plans("a", "mount", "changed"), Some(1.0));
     assert_eq!(plans("a", "mount", "same_superblock"), Some(1.0));
-    assert_eq!(plans("a", "command", "changed"), None, "observed volumes have no zeros");
-    assert_eq!(plans("b", "command", "failed"), Some(0.0));
+    for outcome in super::labels::outcomes()
+        .into_iter()
+        .filter(|outcome| !["changed", "same_superblock"].contains(outcome))
+    {
+        assert_eq!(plans("a", "mount", outcome), Some(0.0), "a person may order it: {outcome}");
+        assert_eq!(plans("b", "command", outcome), Some(0.0), "{outcome}");
+        assert_eq!(plans("e", "systemd", outcome), Some(0.0), "{outcome}");
+        assert_eq!([plans("c", "mount", outcome), plans("d", "mount", outcome)], [None, None], "{outcome}");
+    }
+    assert_eq!(plans("a", "settle", "already_so"), Some(0.0));
+    assert_eq!(plans("a", "command", "changed"), None, "it is no method of this volume");
     assert_eq!(value(&series, "remediation_duration_seconds_count", &[("method", "mount")]), Some(2.0));
     assert_eq!(value(&series, "remediation_gap_seconds_bucket", &[("le", "0")]), Some(1.0));
     assert_eq!(value(&series, "remediation_suppressed_total", &[("cause", "dry_run")]), Some(1.0));
@@ -358,10 +449,13 @@ fn a_probe_of_a_volume_that_only_the_next_snapshot_knows_is_not_lost() {
 }
 
 #[test]
-fn what_vanished_is_forgotten_also_where_nobody_scrapes() {
+fn what_vanished_is_forgotten_whether_anybody_scrapes_or_not() {
     let metrics = Metrics::new().unwrap();
     for number in 0..1000 {
         metrics.observe_probe(&probe(&format!("v{number}"), seconds(1), probe_ok()));
+        metrics.forget_vanished(&with_volumes(&[]));
+        // One that nobody has looked at yet, and one that goes while an older snapshot is read.
+        scrape(&metrics, &with_volumes(&[&format!("v{number}"), &format!("w{number}")]));
         metrics.forget_vanished(&with_volumes(&[]));
     }
     assert!(metrics.volumes().is_empty());

@@ -361,6 +361,28 @@ fn what_was_seen_to_go_is_not_missed_after_a_restart() {
 }
 
 #[test]
+fn what_the_kubelet_took_away_while_the_agent_was_away_is_not_missed() {
+    let place = "/var/lib/kubelet/pods/0aaa/volumes/kubernetes.io~nfs/x";
+    let mut policy = Policy::default();
+    policy.discovery.enabled = true;
+    let mounts = vec![
+        mount(1, 1, "/", "ext4", "/dev/sda1"),
+        mount(30, 30, place, "nfs4", "filer:/x"),
+        mount(31, 31, "/srv/y", "nfs4", "filer:/y"),
+    ];
+    let mut world = World::with(policy, mounts);
+    world.table();
+    world.run(seconds(5));
+    world.mounts.truncate(1);
+    world.restart();
+    world.table();
+    assert_eq!(world.state("/srv/y").1, Some(Reason::Missing));
+    assert!(world.engine.volume(&VolumeId::new(place)).is_none());
+    world.run(seconds(700));
+    assert!(!world.stored.contains_key(&VolumeId::new(place)), "it is not remembered for ever");
+}
+
+#[test]
 fn what_discovery_would_not_take_in_any_more_is_not_missed() {
     let mut world = lost_while_away();
     let exclude = crate::volume::Selector { mountpoint: Some("/srv/**".into()), ..Default::default() };
