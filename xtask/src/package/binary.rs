@@ -44,8 +44,13 @@ pub(super) fn target() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
 
+/// The program as it goes into packages.
+pub(super) fn shipped(scene: &Scene) -> PathBuf {
+    scene.folder.join("mountie")
+}
+
 /// Where cargo puts the program.
-pub(super) fn path() -> PathBuf {
+fn built() -> PathBuf {
     let target_dir =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     target_dir.join(target()).join(PROFILE).join("mountie")
@@ -61,7 +66,10 @@ fn build(scene: &Scene) -> Result<String> {
         "a library built from the distribution's sources"
     };
     must(&mut build)?;
-    let size = std::fs::metadata(path()).with_context(|| format!("no {}", path().display()))?.len();
+    // What only says which compilers it has seen.
+    let mut strip = Command::new("strip");
+    quiet(strip.args(["--strip-all", "--remove-section=.comment", "-o"]).args([shipped(scene), built()]))?;
+    let size = std::fs::metadata(shipped(scene))?.len();
     Ok(format!("{:.1} MiB, {}, {with}", size as f64 / f64::from(1 << 20), target()))
 }
 
@@ -96,7 +104,7 @@ fn by_distribution(scene: &Scene, build: &mut Command) -> Result<()> {
 fn unwinder(scene: &Scene) -> Result<PathBuf> {
     let sign = format!("usr/lib/gcc/{}-linux-gnu/11/libgcc_eh.a", std::env::consts::ARCH);
     let package = unpacked::package(UNWINDER_PACKAGE, &sign, &scene.folder.join("tools"))?;
-    let place = scene.folder.join("tools/unwinder");
+    let place = root().join("target/musl/lib");
     std::fs::create_dir_all(&place)?;
     std::fs::copy(package.join(sign), place.join("libunwind.a"))?;
     Ok(place)
@@ -104,7 +112,7 @@ fn unwinder(scene: &Scene) -> Result<PathBuf> {
 
 /// No loader, no library, at no fixed place; it says its version, and a panic is caught as everywhere.
 fn needs_nothing(scene: &Scene) -> Result<String> {
-    let path = path();
+    let path = shipped(scene);
     let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     judge(&bytes)?;
     let version = quiet(Command::new(&path).arg("--version"))?;

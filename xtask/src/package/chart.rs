@@ -1,5 +1,6 @@
 //! The Helm chart and the plain manifests, which are made from it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -35,18 +36,7 @@ const REFUSED: &[(&[&str], &str)] = &[
 ];
 
 /// Objects of the operator, judged by the schemas in the repository.
-const JUDGE: &str = "
-import json, sys, jsonschema, yaml
-schemas, rendered = sys.argv[1:]
-judged = 0
-for found in yaml.safe_load_all(open(rendered)):
-    if found and found['apiVersion'].startswith('monitoring.coreos.com/'):
-        name = found['apiVersion'].replace('/', '_') + '_' + found['kind'].lower()
-        schema = json.load(open(f'{schemas}/{name}.json'))
-        jsonschema.validate(found, schema)
-        judged += 1
-print(judged)
-";
+const JUDGE: &str = include_str!("chart/judge.py");
 
 fn chart() -> PathBuf {
     root().join("deploy/helm/mountie")
@@ -86,8 +76,8 @@ fn held_to_the_workspace(version: &str) -> Result<()> {
     Ok(())
 }
 
-fn values_of(values: Option<&Path>) -> impl Iterator<Item = &std::ffi::OsStr> {
-    values.into_iter().flat_map(|path| [std::ffi::OsStr::new("--values"), path.as_os_str()])
+fn values_of(values: Option<&Path>) -> impl Iterator<Item = &OsStr> {
+    values.into_iter().flat_map(|path| [OsStr::new("--values"), path.as_os_str()])
 }
 
 fn refused(scene: &Scene) -> Result<String> {
@@ -103,7 +93,7 @@ fn refused(scene: &Scene) -> Result<String> {
     Ok(format!("{} of them, each with its name", REFUSED.len()))
 }
 
-fn render(scene: &Scene, kubernetes: &str, arguments: &[&std::ffi::OsStr]) -> Result<String> {
+fn render(scene: &Scene, kubernetes: &str, arguments: &[&OsStr]) -> Result<String> {
     let mut helm = scene.tools.helm()?;
     helm.args(["template", "mountie"]).arg(chart());
     helm.args(["--namespace", "mountie", "--kube-version", kubernetes]).args(arguments);
@@ -165,7 +155,7 @@ fn manifests(scene: &Scene) -> Result<String> {
     let head = "# Made from the chart by `cargo xtask package --bless chart`, for those who do not use Helm; after namespace.yaml:\n\
                 #   kubectl apply -f namespace.yaml -f mountie.yaml\n\
                 # Dashboards and rules are not in it: see dashboards/README.md.\n";
-    let bare = ["--set", "dashboards.enabled=false,rules.configMap=false"].map(std::ffi::OsStr::new);
+    let bare = ["--set", "dashboards.enabled=false,rules.configMap=false"].map(OsStr::new);
     let rendered = render(scene, KUBERNETES[2], &bare)?;
     // What only Helm reads.
     let is_of_helm = |line: &str| {

