@@ -91,7 +91,7 @@ fn pages(program: &Path, root: &Path) -> Result<String> {
 fn lintian(scene: &Scene) -> Result<String> {
     scene.tools.debian(LINTIAN)?;
     let mut lintian = Command::new("lintian");
-    lintian.args(["--allow-root", "--display-info", "--show-overrides", "--fail-on", "error,warning,info"]);
+    lintian.args(["--allow-root", "--display-info", "--show-overrides", "--fail-on", "none"]);
     if fs::read_dir(manual(&scene.folder.join("deb/root")))?.next().is_none() {
         lintian.args(["--suppress-tags", "no-manual-page"]);
     }

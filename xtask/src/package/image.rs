@@ -188,7 +188,14 @@ fn look_into(scene: &Scene) -> Result<String> {
     each(&rootfs, &mut |path, found| {
         let inside = path.strip_prefix(&rootfs).unwrap_or(path).to_string_lossy().into_owned();
         let may_run = found.is_dir() || inside == PROGRAM;
-        let allowed = if may_run { 0o555 } else { 0o444 };
+        // The root itself is made by whoever unpacks it.
+        let allowed = if inside.is_empty() {
+            0o755
+        } else if may_run {
+            0o555
+        } else {
+            0o444
+        };
         if found.mode() & 0o7777 & !allowed != 0 || found.uid() != 0 || found.gid() != 0 {
             wrong.push(format!("{inside}: mode {:o}, owner {}", found.mode() & 0o7777, found.uid()));
         }

@@ -11,11 +11,13 @@ for hierarchy in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup; d
         group=$hierarchy/mountie-package-trial
         mkdir -p "$group"
         echo $$ >"$group/cgroup.procs"
+        # Whatever is made at the root of the hierarchy is made in it.
+        mount --bind "$group" "$hierarchy"
         break
     fi
 done
 SYSTEMD_SECCOMP=0 SYSTEMD_NSPAWN_API_VFS_WRITABLE=1
 export SYSTEMD_SECCOMP SYSTEMD_NSPAWN_API_VFS_WRITABLE
 if [ -d /sys/fs/cgroup/systemd ]; then export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=0; fi
-exec systemd-nspawn --quiet --register=no --keep-unit --capability=all --private-network --bind=/dev/fuse \
+exec unshare --cgroup systemd-nspawn --quiet --register=no --keep-unit --capability=all --private-network --bind=/dev/fuse \
     --console=pipe --directory="$root" --boot

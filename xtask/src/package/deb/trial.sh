@@ -95,6 +95,7 @@ is_other "$third" || die "the agent was not started anew"
 await "the volume is healthy" is_state healthy
 
 echo "── remove"
+mountie pause data --reason "its mount is taken away"
 umount "$volume"
 await "the daemon has ended" sh -c '! pgrep -x bindfs'
 dpkg --remove mountie
@@ -102,11 +103,12 @@ if pgrep -x mountie; then die "a process is left"; fi
 [ ! -e /usr/bin/mountie ] || die "the program is left"
 [ -f /etc/mountie/config.toml ] || die "the configuration is gone before a purge"
 [ -d /var/lib/mountie ] || die "the state is gone before a purge"
+[ ! -e /run/mountie ] || die "/run/mountie is left: $(ls -R /run/mountie)"
 
 echo "── purge"
 mkdir -p /run/mountie/stage/1
 dpkg --purge mountie
-[ ! -e /run/mountie ] || die "/run/mountie is left"
+[ ! -e /run/mountie ] || die "a stage is left"
 [ -z "$(find /etc/systemd /var/lib/systemd -name '*mountie*')" ] || die "systemd still knows it"
 rm -r /srv/data "$volume"
 files >/trial/after

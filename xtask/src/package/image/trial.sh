@@ -18,6 +18,7 @@ await() {
 }
 agent() { runc --root "$node/runc" exec trial /usr/bin/mountie "$@"; }
 is_state() { agent status -o json | tr -d ' \n' | grep -q "\"state\":\"$1\""; }
+have_begun() { answer=$(agent doctor -o json) || [ $? = 77 ] && ! echo "$answer" | grep -q '"not started"'; }
 configure() {
     cat >"$node/config/config.toml" <<TOML
 [agent]
@@ -90,10 +91,11 @@ for kind in privileged confined; do
     runc --root "$node/runc" run --detach --bundle "$bundle" --pid-file "$node/pid" trial >"$node/log" 2>&1 </dev/null ||
         die "$kind: it does not start"
     await "$kind: the volume is healthy" is_state healthy
+    await "$kind: every source has begun" have_begun
     doctor=$(agent doctor -o json) || [ $? = 77 ] || die "$kind: doctor"
     down=$(echo "$doctor" | python3 -c '
 import json, sys
-print(" ".join(s["name"] for s in json.load(sys.stdin)["sources"] if s["state"] not in ("running", "replaced")))')
+print(" ".join(s["name"] for s in json.load(sys.stdin)["sources"] if s["state"] != "running"))')
     pkill -KILL -x bindfs
     await "$kind: the volume is sick" is_state degraded
     if agent status >/dev/null; then die "$kind: status ends with 0 beside a sick volume"; fi
