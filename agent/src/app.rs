@@ -48,7 +48,6 @@ mod state;
 use event_loop::{EventLoop, Parts};
 use facts::Facts;
 use plantings::Plantings;
-use service_manager::ServiceManager;
 use sources::Sources;
 
 /// Room for facts that the event loop has not read yet. The truth is in the kernel's counters and in the next
@@ -156,7 +155,6 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         executor,
         asks,
         reload: Arc::new(move || Config::load(&from)),
-        manager: ServiceManager::of_process(),
     };
     let event_loop = EventLoop::new(parts);
     // Not before: the first scrape shows every volume that is expected.

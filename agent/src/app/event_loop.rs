@@ -69,7 +69,6 @@ pub(super) struct Parts {
     pub(super) executor: Executor,
     pub(super) asks: Asks,
     pub(super) reload: Reload,
-    pub(super) manager: ServiceManager,
 }
 
 /// The loop.
@@ -154,7 +153,6 @@ impl EventLoop {
             executor,
             asks,
             reload,
-            manager,
         } = parts;
         let are_dropped = plantings.configure(&policy);
         let stage_root = policy.stage_root.clone();
@@ -184,7 +182,7 @@ impl EventLoop {
             shows: mpsc::unbounded_channel(),
             asks,
             reload,
-            manager,
+            manager: ServiceManager::of_process(),
             reading: JoinSet::new(),
             read_again: false,
             stage_root,
@@ -216,6 +214,7 @@ impl EventLoop {
             match self.next(&mut signals, &mut pulse).await {
                 Event::End(name) => {
                     info!(signal = name, "Agent was asked to end");
+                    self.manager.stopping();
                     break;
                 }
                 // Changes nothing that is shown.
@@ -440,7 +439,6 @@ impl EventLoop {
     /// Ends what can be ended at once. A worker or helper that cannot be killed is left behind: it holds nothing
     /// of the agent's.
     async fn end(mut self) {
-        self.manager.stopping();
         self.plans.abort_all();
         self.asks.end();
         if !self.store.is_kept().await {

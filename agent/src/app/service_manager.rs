@@ -28,6 +28,8 @@ pub(super) struct ServiceManager {
     /// The pause between two signs of life, where the manager waits for them.
     pause: Option<Duration>,
     due: Option<Monotonic>,
+    /// It has to hear yet that the agent is up. It waits for that alone.
+    owes_ready: bool,
     /// The last text that it has taken.
     status: String,
 }
@@ -51,7 +53,7 @@ impl ServiceManager {
 
     /// The agent answers; its loop turns from now on.
     pub(super) fn ready(&mut self, now: Monotonic) {
-        self.send("READY=1");
+        self.owes_ready = !self.send("READY=1");
         self.due = self.pause.map(|_| now);
     }
 
@@ -66,10 +68,13 @@ impl ServiceManager {
         self.due = self.pause.map(|pause| now + pause);
     }
 
-    /// Tells how the volumes are, when that is news.
+    /// Tells how the volumes are, when that is news, and what it has not taken before.
     pub(super) fn tell(&mut self, volumes: &[VolumeStatus], is_ready: bool) {
         if self.socket.is_none() {
             return;
+        }
+        if self.owes_ready {
+            self.owes_ready = !self.send("READY=1");
         }
         let status = summary(volumes, is_ready);
         if status != self.status && self.send(&format!("STATUS={status}")) {
@@ -82,7 +87,7 @@ impl ServiceManager {
         self.send("STOPPING=1");
     }
 
-    /// Whether it was taken. A queue that is full takes nothing: the next text comes soon enough.
+    /// Whether it was taken. A queue that is full takes nothing.
     fn send(&self, text: &str) -> bool {
         let Some(socket) = &self.socket else { return false };
         match socket.send(text.as_bytes()) {
@@ -212,10 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_reads_nothing_holds_nobody_up() {
-        let (manager, _listener) = manager(None);
-        let refused = (0..100_000).position(|_| !manager.send("WATCHDOG=1"));
-        assert!(refused.is_some(), "its queue has an end");
+    fn a_manager_that_reads_nothing_holds_nobody_up_and_hears_all_the_same_that_the_agent_is_up() {
+        let (mut manager, listener) = manager(None);
+        let taken = (0..100_000).position(|_| !manager.send("WATCHDOG=1")).expect("its queue has an end");
+        manager.ready(seconds(1));
+        manager.tell(&[], true);
+        for _ in 0..taken {
+            assert_eq!(heard(&listener), "WATCHDOG=1");
+        }
+        manager.tell(&[], true);
+        assert_eq!(heard(&listener), "READY=1");
+        assert_eq!(heard(&listener), "STATUS=0 volumes");
     }
 
     #[test]

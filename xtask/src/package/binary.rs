@@ -13,7 +13,7 @@ use super::{Scene, Step};
 use crate::command::{cargo, must, root};
 use crate::ebpf::DISTRIBUTION_RUSTC;
 use crate::quietly::quiet;
-use crate::setup::Package;
+use crate::setup::{Package, ensure_installed};
 use crate::unpacked;
 
 pub(super) const KIND: &str = "program";
@@ -80,7 +80,7 @@ fn is_of_toolchain() -> bool {
 }
 
 fn by_distribution(scene: &Scene, build: &mut Command) -> Result<()> {
-    scene.tools.debian(MUSL)?;
+    ensure_installed(MUSL)?;
     let library = PathBuf::from(format!("/usr/lib/{}-linux-musl", std::env::consts::ARCH));
     let unwinder = unwinder(scene)?;
     let mut flags = format!(

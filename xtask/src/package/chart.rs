@@ -20,7 +20,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { kind: KIND, name: "helm package", run: package },
 ];
 
-/// Versions of Kubernetes: the oldest that the chart is for, the last before a field that it uses, and the newest.
+/// Versions of Kubernetes: the oldest that the chart is for, the last before a field that it uses, and a new one.
 const KUBERNETES: [&str; 3] = ["1.25.0", "1.29.0", "1.36.0"];
 /// Kinds whose schemas do not come with Kubernetes.
 const OF_THE_OPERATOR: [&str; 2] = ["PodMonitor", "PrometheusRule"];

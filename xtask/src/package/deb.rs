@@ -6,10 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::tools::cargo_deb;
 use super::{Scene, Step, binary, licences};
 use crate::command::cargo;
 use crate::quietly::quiet;
-use crate::setup::Package;
+use crate::setup::{Package, ensure_installed};
 
 mod life;
 
@@ -46,7 +47,7 @@ fn architecture() -> &'static str {
 }
 
 fn build(scene: &Scene) -> Result<String> {
-    scene.tools.cargo_deb()?;
+    cargo_deb()?;
     let stage = scene.folder.join("deb");
     if stage.is_dir() {
         fs::remove_dir_all(&stage).with_context(|| format!("cannot empty {}", stage.display()))?;
@@ -89,7 +90,7 @@ fn pages(program: &Path, root: &Path) -> Result<String> {
 
 /// Nothing is left that lintian would say, but what is overridden with a reason.
 fn lintian(scene: &Scene) -> Result<String> {
-    scene.tools.debian(LINTIAN)?;
+    ensure_installed(LINTIAN)?;
     let mut lintian = Command::new("lintian");
     lintian.args(["--allow-root", "--display-info", "--show-overrides", "--fail-on", "none"]);
     if fs::read_dir(manual(&scene.folder.join("deb/root")))?.next().is_none() {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::{Scene, Step, binary, licences};
 use crate::command::root;
 use crate::quietly::quiet;
-use crate::setup::Package;
+use crate::setup::{Package, ensure_installed};
 
 const KIND: &str = "image";
 
@@ -60,7 +60,7 @@ fn lint(scene: &Scene) -> Result<String> {
 }
 
 fn build(scene: &Scene) -> Result<String> {
-    scene.tools.debian(BUILDER)?;
+    ensure_installed(BUILDER)?;
     let place = scene.folder.join("image");
     empty(&place)?;
     let context = place.join("context");
@@ -166,7 +166,7 @@ struct ImageConfig {
 }
 
 fn look_into(scene: &Scene) -> Result<String> {
-    scene.tools.debian(READERS)?;
+    ensure_installed(READERS)?;
     let image = format!("{}:{}", layout(scene).display(), scene.version);
     let config = quiet(Command::new("skopeo").args(["inspect", "--config", &format!("oci:{image}")]))?;
     let Inspected { config } = serde_json::from_str(&config).context("skopeo inspect")?;
@@ -220,7 +220,7 @@ fn look_into(scene: &Scene) -> Result<String> {
 
 /// In namespaces of its own, which stand for a node.
 fn live(scene: &Scene) -> Result<String> {
-    scene.tools.debian(RUNNER)?;
+    ensure_installed(RUNNER)?;
     let script = scene.folder.join("image/trial.sh");
     fs::write(&script, TRIAL)?;
     let mut node = Command::new("unshare");

