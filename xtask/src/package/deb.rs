@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::tools::cargo_deb;
 use super::{Scene, Step, binary, licences};
-use crate::command::cargo;
+use crate::command::{cargo, root};
 use crate::quietly::quiet;
 use crate::setup::{Package, ensure_installed};
 
@@ -57,6 +57,7 @@ fn build(scene: &Scene) -> Result<String> {
     fs::copy(binary::shipped(scene), stage.join("mountie"))?;
     let texts = licences::path(scene).with_extension("gz");
     fs::copy(&texts, documents.join("third-party.gz")).with_context(|| format!("no {}", texts.display()))?;
+    comments_are_right(&stage)?;
     let pages = pages(&stage.join("mountie"), &stage.join("root"))?;
     let mut deb = cargo();
     deb.args(["deb", "--quiet", "--no-build", "--no-strip", "--package", "agent"]);
@@ -66,14 +67,28 @@ fn build(scene: &Scene) -> Result<String> {
     Ok(format!("{}, {size:.1} MiB, {pages}", path(scene).file_name().unwrap_or_default().to_string_lossy()))
 }
 
+/// What the installed configuration shows in comments is a configuration too.
+fn comments_are_right(stage: &Path) -> Result<()> {
+    let text = fs::read_to_string(root().join("deploy/debian/config.toml"))?;
+    let shown = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|first: char| first.is_ascii_lowercase() || first == '[') => {
+            format!("{rest}\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    let file = stage.join("shown.toml");
+    fs::write(&file, text.lines().map(shown).collect::<String>())?;
+    binary::check_config(&stage.join("mountie"), &file)
+}
+
 /// Where manual pages are.
-fn manual(root: &Path) -> PathBuf {
-    root.join("usr/share/man/man8")
+fn manual(to: &Path) -> PathBuf {
+    to.join("usr/share/man/man8")
 }
 
 /// Manual pages and completions, which the program makes itself.
-fn pages(program: &Path, root: &Path) -> Result<String> {
-    let manual = manual(root);
+fn pages(program: &Path, to: &Path) -> Result<String> {
+    let manual = manual(to);
     fs::create_dir_all(&manual)?;
     if quiet(Command::new(program).arg("man").arg("--dir").arg(&manual)).is_err() {
         return Ok("without manual pages: this program has no command for them".to_owned());
@@ -81,7 +96,7 @@ fn pages(program: &Path, root: &Path) -> Result<String> {
     let count = fs::read_dir(&manual)?.count();
     ensure!(count > 0, "mountie man has written nothing");
     for (shell, place) in COMPLETIONS {
-        let place = root.join(place);
+        let place = to.join(place);
         fs::create_dir_all(place.parent().context("a file at the root")?)?;
         fs::write(&place, quiet(Command::new(program).args(["completions", shell]))?)?;
     }
