@@ -44,6 +44,7 @@ mod man;
 mod marks;
 mod plantings;
 mod ready;
+mod service_manager;
 mod sources;
 mod state;
 

@@ -17,6 +17,7 @@ mod docs;
 mod ebpf;
 mod fuzz;
 mod operator;
+mod package;
 mod quietly;
 mod scale;
 mod setup;
@@ -89,6 +90,8 @@ enum Task {
         /// Only the checks whose name contains this
         filter: Option<String>,
     },
+    /// Build what is shipped into target/package, and check it: Debian package, image, Helm chart, unit (as root)
+    Package(package::PackageArgs),
     /// Write the pages that are made of tables in the code (docs/METRICS.md, docs/CONFIGURATION.md, docs/VERDICTS.md), and
     /// the manual pages
     Docs {
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Task::Cross { release } => cross::run(release).map(drop),
         Task::Coverage => coverage::run(),
         Task::Surface { filter } => surface::run(filter.as_deref()),
+        Task::Package(args) => package::run(&args),
         Task::Docs { man } => docs::run(&man),
         Task::Tidy => tidy::run(),
         Task::Vm(args) => vm::run(&args),

@@ -33,6 +33,7 @@ use cache::Cache;
 use guest::{Bench, Ending, Job};
 use kernel::Kernel;
 pub(crate) use kernels::Series;
+pub(crate) use packages::codename;
 use qemu::Machine;
 use suite::Wish;
 

@@ -24,6 +24,7 @@ use super::doubt::is_in_doubt;
 use super::facts::Facts;
 use super::plantings::{self, Plantings};
 use super::ready::Ready;
+use super::service_manager::ServiceManager;
 use super::sources::{Ended, Sources};
 use crate::config::{Config, ConfigErrors};
 use crate::error_chain::chain;
@@ -95,6 +96,7 @@ pub(super) struct EventLoop {
     shows: (mpsc::UnboundedSender<PlanId>, mpsc::UnboundedReceiver<PlanId>),
     asks: Asks,
     reload: Reload,
+    manager: ServiceManager,
     /// The configuration is being read: its disk must not hold up the loop.
     reading: JoinSet<Result<Config, ConfigErrors>>,
     /// It was asked for again meanwhile.
@@ -123,6 +125,7 @@ enum Event {
     Command(Command),
     Deadline,
     Pulse,
+    KeepAlive,
     Gathered,
     Reload,
     Configuration(Box<Result<Config, ConfigErrors>>),
@@ -181,6 +184,7 @@ impl EventLoop {
             shows: mpsc::unbounded_channel(),
             asks,
             reload,
+            manager: ServiceManager::of_process(),
             reading: JoinSet::new(),
             read_again: false,
             stage_root,
@@ -212,12 +216,16 @@ impl EventLoop {
         };
         let mut pulse = tokio::time::interval(PULSE);
         pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.manager.ready(clock::now());
         loop {
             match self.next(&mut signals, &mut pulse).await {
                 Event::End(name) => {
                     info!(signal = name, "Agent was asked to end");
+                    self.manager.stopping();
                     break;
                 }
+                // Changes nothing that is shown.
+                Event::KeepAlive => self.manager.keep_alive(clock::now()),
                 event => self.take(event),
             }
         }
@@ -230,6 +238,7 @@ impl EventLoop {
         let now = clock::now();
         let deadline = self.engine.next_deadline().map(|at| at.since(now));
         let gathered = self.changes.due().map(|at| at.since(now));
+        let alive = self.manager.due().map(|at| at.since(now));
         tokio::select! {
             event = signals.recv() => event,
             event = self.probes.recv() => event.map_or(Event::Closed, Event::Probe),
@@ -242,6 +251,7 @@ impl EventLoop {
             Some(command) = self.commands.recv() => Event::Command(command),
             () = sleep(deadline) => Event::Deadline,
             _ = pulse.tick() => Event::Pulse,
+            () = sleep(alive) => Event::KeepAlive,
             () = sleep(gathered) => Event::Gathered,
         }
     }
@@ -293,7 +303,7 @@ impl EventLoop {
                 // Also where nobody scrapes: what vanished must not stay in memory.
                 self.metrics.forget_vanished(&self.snapshots.borrow());
             }
-            Event::Gathered | Event::Closed | Event::End(_) => self.publish(),
+            Event::Gathered | Event::Closed | Event::End(_) | Event::KeepAlive => self.publish(),
         }
     }
 
@@ -418,6 +428,7 @@ impl EventLoop {
         self.sources.haste(volumes.iter().any(|volume| is_in_doubt(volume, begun)));
         let has_started = self.table_seen && self.sources.is_watching();
         let ready = self.ready.update(has_started, &volumes);
+        self.manager.tell(&volumes, ready);
         let mut snapshot = self.facts.snapshot(volumes, self.engine.incidents(), ready);
         snapshot.progress = self.executor.progress();
         self.snapshots.send_replace(Arc::new(snapshot));
