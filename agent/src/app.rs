@@ -39,6 +39,7 @@ mod doctor;
 mod doubt;
 mod event_loop;
 mod facts;
+mod interrupted;
 mod lock;
 mod man;
 mod marks;

@@ -28,6 +28,7 @@ mod screen;
 mod stream;
 mod table;
 mod watch;
+mod yaml;
 
 pub use ack::ack;
 pub use describe::describe;
@@ -142,6 +143,11 @@ fn known_list(known: &[String]) -> String {
 }
 
 impl ClientError {
+    /// Whoever read the output has left.
+    fn is_reader_gone(&self) -> bool {
+        matches!(self, Self::Output { source } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// The code with which the command ends.
     #[must_use]
     pub const fn exit_code(&self) -> ExitCode {
@@ -171,13 +177,24 @@ fn written<T: serde::Serialize>(
     match output {
         // The views hold nothing that JSON cannot: string keys and finite numbers.
         Output::Json => Ok(visible_json(&serde_json::to_string_pretty(answer).unwrap_or_default()) + "\n"),
-        Output::Yaml => serde_saphyr::to_string(answer).map_err(|source| ClientError::Yaml { source }),
+        Output::Yaml => yaml::visible(answer).map_err(|source| ClientError::Yaml { source }),
         Output::Table | Output::Wide | Output::Name => Ok(text(answer)),
     }
 }
 
 impl Console<'_> {
+    /// Prints an answer. A reader that has left is no failure of anybody (`mountie status | head`), and the command ends
+    /// with what it has found.
     pub(crate) fn print(&mut self, text: &str) -> Result<(), ClientError> {
+        match self.go_on(text) {
+            Err(error) if error.is_reader_gone() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Prints what others will follow, for which there must be a reader.
+    fn go_on(&mut self, text: &str) -> Result<(), ClientError> {
+        let text = self.look.spelled(text);
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         written.map_err(|source| ClientError::Output { source })
     }
@@ -221,8 +238,7 @@ impl Console<'_> {
     pub(crate) fn end(&mut self, result: Result<ExitCode, ClientError>) -> ExitCode {
         match result {
             Ok(code) => code,
-            // `mountie status | head` is no failure of anybody.
-            Err(ClientError::Output { source }) if source.kind() == io::ErrorKind::BrokenPipe => ExitCode::Ok,
+            Err(error) if error.is_reader_gone() => ExitCode::Ok,
             Err(error) => {
                 self.complain(&error);
                 error.exit_code()

@@ -1,17 +1,29 @@
 //! Logging set-up: to stderr, one line per event, as text for people and the journal or as JSON.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::io::stderr;
+use std::fs::File;
+use std::io::{self, stderr};
+use std::os::fd::AsFd;
 
 use agent_core::path::{is_deceptive, visible_json};
+use agent_core::secret::hide;
 use thiserror::Error;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::{Compact, DefaultFields, Format, Json, JsonFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::registry::LookupSpan;
 
+use queue::Queue;
+pub use queue::Rest;
+
 pub mod flood;
+mod queue;
+
+/// How the targets of the agent's own lines begin: the names of its crates.
+const TARGET: &str = "agent";
 
 /// How log lines look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,27 +40,37 @@ pub enum LogFormat {
 pub enum TelemetryError {
     /// `MOUNTIE_LOG` is no filter.
     #[error(
-        "MOUNTIE_LOG: found \"{found}\"; expected a level (error, warn, info, debug, trace) or filters such as \"info,agent::probe=debug\""
+        "MOUNTIE_LOG: found \"{found}\": {why}; expected a level (error, warn, info, debug, trace) or filters such as \"info,agent::probe=debug\""
     )]
     Filter {
         /// The value.
         found: String,
-        /// What the parser says.
-        #[source]
-        source: tracing_subscriber::filter::ParseError,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No thread starts that could write the log, or stderr is closed.
+    #[error("the log cannot be written: {source}")]
+    NoWriter {
+        /// The cause.
+        source: io::Error,
     },
     /// Another subscriber is in place.
     #[error("logging is set up already")]
     AlreadySet,
 }
 
-/// Sets up logging for the process. The level comes from `MOUNTIE_LOG`, `info` when that is unset.
+/// Sets up logging for the process. The level comes from `MOUNTIE_LOG`, `info` when that is unset. What is returned is
+/// to be held until the process ends.
 ///
 /// # Errors
 /// A filter that cannot be read, or a second call.
-pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
-    let filter = filter(std::env::var("MOUNTIE_LOG").ok().as_deref())?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+pub fn init(format: LogFormat) -> Result<Rest, TelemetryError> {
+    let filter = filter(std::env::var_os("MOUNTIE_LOG").as_deref())?;
+    let no_writer = |source| TelemetryError::NoWriter { source };
+    // A descriptor of its own: the lock of the standard one stays free while a write waits.
+    let out = stderr().as_fd().try_clone_to_owned().map(File::from).map_err(no_writer)?;
+    let (queue, rest) = Queue::start(out, tell_lost).map_err(no_writer)?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(queue);
     let journal = is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
     let done = match format {
         LogFormat::Json => {
@@ -56,14 +78,40 @@ pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
         }
         LogFormat::Text => builder.with_ansi(false).event_format(OneLine::new(journal)).try_init(),
     };
-    done.map_err(|_| TelemetryError::AlreadySet)
+    done.map(|()| rest).map_err(|_| TelemetryError::AlreadySet)
 }
 
-fn filter(value: Option<&str>) -> Result<EnvFilter, TelemetryError> {
-    let text = value.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("info");
-    EnvFilter::builder()
-        .parse(text)
-        .map_err(|source| TelemetryError::Filter { found: text.escape_debug().to_string(), source })
+fn tell_lost(count: u64) {
+    tracing::warn!(count, "Lines of the log were lost, it was not read or could not be written");
+}
+
+/// The filter that this text says. What would silence the agent by mistake is refused: a word that is no level names a
+/// target, of which everything is told, and nothing of any other.
+fn filter(value: Option<&OsStr>) -> Result<EnvFilter, TelemetryError> {
+    let value = value.unwrap_or_default();
+    let wrong = |why: String| {
+        let found = hide(&value.to_string_lossy()).escape_debug().to_string();
+        TelemetryError::Filter { found, why }
+    };
+    let text = value.to_str().ok_or_else(|| wrong("it is no text".to_owned()))?.trim();
+    let text = if text.is_empty() { "info" } else { text };
+    let mut is_about_the_agent = false;
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let target = part.split_once('=').map(|(target, _)| target.trim());
+        let is_level = target.is_none() && part.parse::<LevelFilter>().is_ok();
+        let names_agent = target.unwrap_or(part).starts_with(TARGET);
+        if target.is_none() && !is_level && !names_agent {
+            return Err(wrong(format!(
+                "{} is neither a level nor a part of the agent",
+                hide(part).escape_debug()
+            )));
+        }
+        is_about_the_agent |= is_level || names_agent;
+    }
+    if !is_about_the_agent {
+        return Err(wrong("it says nothing of the agent, which would be silent".to_owned()));
+    }
+    EnvFilter::builder().parse(text).map_err(|source| wrong(hide(&source.to_string())))
 }
 
 /// Whether stderr is the journal. `JOURNAL_STREAM` is inherited by children whose stderr may be elsewhere, so
@@ -162,113 +210,4 @@ fn priority(level: Level) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write;
-    use std::sync::{Arc, Mutex, PoisonError};
-    use tracing_subscriber::fmt::MakeWriter;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl<'a> MakeWriter<'a> for Lines {
-        type Writer = Self;
-        fn make_writer(&'a self) -> Self {
-            self.clone()
-        }
-    }
-
-    fn logged(journal: bool, events: impl FnOnce()) -> String {
-        let lines = Lines::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(Level::DEBUG)
-            .with_ansi(false)
-            .with_writer(lines.clone())
-            .event_format(OneLine::new(journal))
-            .finish();
-        tracing::subscriber::with_default(subscriber, events);
-        let bytes = lines.0.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap()
-    }
-
-    #[test]
-    fn each_event_is_one_line_whatever_a_field_holds() {
-        let text = logged(false, || tracing::warn!(error = %"a\n<0>b\x1b[31m\u{9b}", "Probe failed"));
-        assert_eq!(text.lines().count(), 1, "{text:?}");
-        assert!(
-            text.contains("Probe failed") && text.contains("WARN") && text.contains("a\\n<0>b\\"),
-            "{text:?}"
-        );
-        assert!(!text.contains(['\x1b', '\u{9b}']), "{text:?}");
-        let turned = logged(false, || tracing::warn!(volume = %"a\u{202e}b", "Probe failed"));
-        assert!(turned.contains("a\\u{202e}b"), "{turned:?}");
-    }
-
-    #[test]
-    fn the_journal_gets_priorities_instead_of_time_and_level() {
-        let text = logged(true, || {
-            tracing::error!("One");
-            tracing::warn!(volume = "models", "Two");
-            tracing::info!("Three");
-            tracing::debug!("Four");
-        });
-        let starts: Vec<&str> = text.lines().map(|line| line.get(..3).unwrap_or_default()).collect();
-        assert_eq!(starts, ["<3>", "<4>", "<6>", "<7>"], "{text}");
-        assert!(text.contains("Two volume=\"models\"") && !text.contains("WARN"), "{text}");
-    }
-
-    fn logged_as_json(journal: bool, events: impl FnOnce()) -> String {
-        let lines = Lines::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(lines.clone())
-            .fmt_fields(JsonFields::new())
-            .event_format(JsonLine::new(journal))
-            .finish();
-        tracing::subscriber::with_default(subscriber, events);
-        let bytes = lines.0.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap()
-    }
-
-    #[test]
-    fn a_line_of_json_has_a_constant_message_and_its_fields_and_the_journal_its_priority() {
-        let event = || tracing::warn!(volume = "a\u{202e}\u{e0041}\n\"b", count = 3, "Volume is sick");
-        let text = logged_as_json(false, event);
-        assert_eq!(text.lines().count(), 1, "{text}");
-        assert!(!text.contains(['\u{202e}', '\u{e0041}']), "{text}");
-        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(line["level"], "WARN");
-        assert_eq!(line["message"], "Volume is sick");
-        assert_eq!(line["volume"], "a\u{202e}\u{e0041}\n\"b");
-        assert_eq!(line["count"], 3);
-        assert!(line["timestamp"].is_string(), "{text}");
-        let text = logged_as_json(true, event);
-        assert!(text.starts_with("<4>{") && text.ends_with("}\n"), "{text}");
-    }
-
-    #[test]
-    fn a_wrong_filter_is_refused_and_an_empty_one_is_info() {
-        assert_eq!(filter(None).unwrap().to_string(), "info");
-        assert_eq!(filter(Some(" ")).unwrap().to_string(), "info");
-        assert_eq!(filter(Some("agent=debug")).unwrap().to_string(), "agent=debug");
-        let error = filter(Some("agent=loud")).unwrap_err().to_string();
-        assert!(error.starts_with("MOUNTIE_LOG: found \"agent=loud\""), "{error}");
-    }
-
-    #[test]
-    fn the_journal_is_recognised_by_device_and_inode() {
-        let stat = nix::sys::stat::fstat(stderr()).unwrap();
-        assert!(is_journal(Some(&format!("{}:{}", stat.st_dev, stat.st_ino))));
-        assert!(!is_journal(Some(&format!("{}:{}", stat.st_dev, stat.st_ino + 1))));
-        assert!(!is_journal(Some("nonsense")));
-        assert!(!is_journal(None));
-    }
-}
+mod tests;

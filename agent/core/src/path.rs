@@ -60,21 +60,29 @@ impl fmt::Debug for BytePath {
 }
 
 /// Whether a character changes how the text around it is shown, or cannot be seen itself: control characters, the
-/// separators of lines and paragraphs, and the format characters by which one name can be made to look like another.
+/// separators of lines and paragraphs, and the format characters, fillers and selectors of variants by which one name can be
+/// made to look like another.
 #[must_use]
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
             '\u{ad}'
+                | '\u{34f}'
                 | '\u{61c}'
-                | '\u{180e}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
                 | '\u{200b}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'
                 | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
                 | '\u{feff}'
+                | '\u{ffa0}'
                 | '\u{fff9}'..='\u{fffb}'
                 | '\u{e0000}'..='\u{e007f}'
+                | '\u{e0100}'..='\u{e01ef}'
         )
 }
 
@@ -142,6 +150,14 @@ mod tests {
         assert_eq!(escape("a\u{200b}b\u{feff}".as_bytes()), "a\\xe2\\x80\\x8bb\\xef\\xbb\\xbf");
         for c in ['\u{2066}', '\u{2069}', '\u{2028}', '\u{200e}', '\u{61c}', '\u{e0041}', '\u{85}'] {
             assert!(is_deceptive(c), "{c:?}");
+        }
+        // What is drawn as nothing, or as a blank.
+        let unseen = ['\u{34f}', '\u{115f}', '\u{1160}', '\u{17b4}', '\u{3164}', '\u{ffa0}'].into_iter();
+        let variants =
+            ('\u{180b}'..='\u{180f}').chain('\u{fe00}'..='\u{fe0f}').chain('\u{e0100}'..='\u{e01ef}');
+        for c in unseen.chain(variants) {
+            assert!(is_deceptive(c), "{c:?}");
+            assert!(escape(c.encode_utf8(&mut [0; 4]).as_bytes()).is_ascii(), "{c:?}");
         }
         for c in ['é', '日', '\u{301}', '…', '→', '\u{fffd}', '😀'] {
             assert!(!is_deceptive(c), "{c:?}");

@@ -4,8 +4,7 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use tokio::signal::unix::{SignalKind, signal};
-
+use super::interrupted::interrupted;
 use crate::cli::{Cli, Command, EventsArgs, ExportOutput, PauseArgs, ReachArgs, RemountArgs, ReportOutput};
 use crate::cli::{SentinelCommand, SentinelInitArgs, StateCommand, StatusArgs, StatusOutput};
 use crate::client::{self, Console, Look, Output};
@@ -13,6 +12,7 @@ use crate::config::{self, Config, Environment, Sources};
 use crate::exit_code::ExitCode;
 use crate::export::view::{PauseOrder, SentinelOrder};
 use crate::sys::allocator;
+use crate::telemetry::TelemetryError;
 use crate::{asking, probe, remediation, sensor, telemetry};
 
 /// Carries out one command.
@@ -185,10 +185,17 @@ fn agent(sources: Sources, console: &mut Console<'_>) -> ExitCode {
             return ExitCode::Usage;
         }
     };
-    if let Err(error) = telemetry::init(config.agent.log_format) {
-        console.tell(&format_args!("error: {error}"));
-        return ExitCode::Usage;
-    }
+    // Held until the end: the last lines are written when it goes.
+    let _rest = match telemetry::init(config.agent.log_format) {
+        Ok(rest) => rest,
+        Err(error) => {
+            console.tell(&format_args!("error: {error}"));
+            return match error {
+                TelemetryError::Filter { .. } => ExitCode::Usage,
+                TelemetryError::NoWriter { .. } | TelemetryError::AlreadySet => ExitCode::Internal,
+            };
+        }
+    };
     allocator::keep_little();
     block_on(super::run(config, sources))
 }
@@ -212,20 +219,6 @@ fn doctor(socket: &Path, sources: &Sources, output: Output, console: &mut Consol
         let report = super::doctor::look(&config).await;
         client::doctor::show_local(&report, output, console)
     })
-}
-
-/// Waits for a signal that asks to end: what was begun on a terminal is put in order first.
-async fn interrupted() {
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)] = kinds.map(signal) else {
-        // The kernel ends this process as it ends others.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hang_up.recv() => {}
-    }
 }
 
 /// One thread for everything that waits: workers must be children of a thread that lives as long as the agent,

@@ -70,14 +70,35 @@ fn with_volumes(mut command: Command) -> Command {
 
 /// The volumes, as the agent has them; none where it cannot be asked.
 fn volumes() -> Vec<CompletionCandidate> {
-    let sources = Sources { environment: Environment::of_process(), ..Sources::default() };
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let flags = typed_socket(&words).map(|socket| ("--socket", socket.to_owned())).into_iter().collect();
+    let sources = Sources { environment: Environment::of_process(), flags, ..Sources::default() };
     let socket = config::socket_path(&sources);
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
     };
     let known = runtime.block_on(client::known_volumes(&socket, WITHIN));
     let candidate = |(name, state): (String, String)| CompletionCandidate::new(name).help(Some(state.into()));
-    known.unwrap_or_default().into_iter().map(candidate).collect()
+    known.unwrap_or_default().into_iter().filter(|(name, _)| is_plain(name)).map(candidate).collect()
+}
+
+/// Whether a shell reads the name as the one word that it is, however it stands on a line. The name of a volume that was
+/// found is its mount point, which any user may have made: bash puts what is offered on root's line as it is. Other names
+/// have to be typed.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._/@-".contains(&byte);
+    !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
+}
+
+/// The socket that stands on the line which is completed. Bash takes a word apart at `=`.
+fn typed_socket(words: &[String]) -> Option<&str> {
+    let at = words.iter().rposition(|word| word == "--socket" || word.starts_with("--socket="))?;
+    let mut rest = words.iter().skip(at).map(String::as_str);
+    let value = match rest.next()?.split_once('=') {
+        Some((_, value)) => value,
+        None => rest.find(|word| *word != "=")?,
+    };
+    (!value.is_empty()).then_some(value)
 }
 
 #[cfg(test)]
@@ -103,6 +124,55 @@ mod tests {
             assert!(found.iter().any(|path| path == command), "{command}: {found:?}");
         }
         definition().debug_assert();
+    }
+
+    #[test]
+    fn no_name_that_is_offered_is_more_than_a_word_to_a_shell() {
+        for name in ["models", "/mnt/models-2", "pvc_1", "a.b@c"] {
+            assert!(is_plain(name), "{name}");
+        }
+        let wild = [
+            "",
+            "-rf",
+            "/home/u/x;id",
+            "$(id)",
+            "`id`",
+            "a b",
+            "a&b",
+            "a|b",
+            "a*",
+            "a?",
+            "[a]",
+            "{a,b}",
+            "~a",
+            "a\\x0a",
+            "host:/a",
+            "a=b",
+            "a\"b",
+            "a'b",
+            "a#b",
+            "!a",
+            "a>b",
+            "(a)",
+            "é",
+            "a\n",
+        ];
+        for name in wild {
+            assert!(!is_plain(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_agent_at_the_socket_that_was_typed_is_asked() {
+        let typed = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            typed_socket(&words).map(str::to_owned)
+        };
+        assert_eq!(typed("mountie -- mountie --socket /x/s describe m").as_deref(), Some("/x/s"));
+        assert_eq!(typed("mountie -- mountie describe --socket=/x/s m").as_deref(), Some("/x/s"));
+        assert_eq!(typed("mountie -- mountie --socket = /x/s describe m").as_deref(), Some("/x/s"));
+        assert_eq!(typed("mountie -- mountie describe m"), None);
+        assert_eq!(typed("mountie -- mountie describe --socket"), None);
     }
 
     #[test]

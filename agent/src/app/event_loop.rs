@@ -450,6 +450,7 @@ impl EventLoop {
     /// of the agent's.
     async fn end(mut self) {
         self.log.finish();
+        self.facts.finish_log();
         self.asks.end();
         if !self.store.is_kept().await {
             warn!("Not all that is known of volumes is on disk");

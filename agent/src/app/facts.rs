@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use agent_core::incident::Incident;
 use agent_core::status::VolumeStatus;
+use agent_core::time::Monotonic;
 
 use crate::export::Snapshot;
 use crate::probe::Stats;
 use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
 use crate::sys::clock;
-use crate::telemetry::flood::{Flood, LeftOut, NODE, SUBJECT};
+use crate::telemetry::flood::{Flood, LeftOut, NODE, SUBJECT, Short};
 
 /// Paths of cgroups that are kept, about.
 const CGROUPS: usize = 4096;
@@ -32,13 +33,18 @@ pub(super) struct Facts {
     pub(super) abandoned_workers: usize,
     pub(super) stuck_helpers: usize,
     pub(super) persist_errors: u64,
-    /// Mount points on automount traps.
     /// How long a person waits for a look.
     pub(super) check_deadline: Duration,
     /// Whether changes of sources are logged.
     log: bool,
     /// How often they were.
     told: Flood<SourceName, SourceState>,
+}
+
+impl Short for SourceState {
+    fn after(self, _: Self) -> Self {
+        self
+    }
 }
 
 fn log_source(name: SourceName, state: &SourceState) {
@@ -52,6 +58,13 @@ fn log_source(name: SourceName, state: &SourceState) {
             tracing::warn!(source, reason, "Source is down, continuing without it");
         }
     }
+}
+
+fn log_left_out(name: SourceName, left_out: &LeftOut<SourceState>, now: Monotonic) {
+    let LeftOut { count, since, last } = left_out;
+    let seconds = now.since(*since).as_secs();
+    tracing::warn!(source = name.label(), count, seconds, "Lines about a source were left out");
+    log_source(name, last);
 }
 
 impl Facts {
@@ -96,10 +109,16 @@ impl Facts {
     /// Tells of sources that go up and down how often they did and how they are, where there is room for it now.
     pub(super) fn settle_log(&mut self) {
         let now = clock::now();
-        for (name, LeftOut { count, since, last }) in self.told.due(now) {
-            let seconds = now.since(since).as_secs();
-            tracing::warn!(source = name.label(), count, seconds, "Lines about a source were left out");
-            log_source(name, &last);
+        for (name, left_out) in self.told.due(now) {
+            log_left_out(name, &left_out, now);
+        }
+    }
+
+    /// Tells all that was left out about sources: the agent ends.
+    pub(super) fn finish_log(&mut self) {
+        let now = clock::now();
+        for (name, left_out) in self.told.rest() {
+            log_left_out(name, &left_out, now);
         }
     }
 
@@ -225,7 +244,8 @@ mod tests {
     fn log_of(act: impl FnOnce()) -> String {
         let log = Log::default();
         let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         tracing::subscriber::with_default(subscriber, act);
         String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
     }
@@ -241,6 +261,19 @@ mod tests {
         });
         assert_eq!(log.matches("as many workers hang").count(), 1, "{log}");
         assert_eq!(log.matches("Source is up").count(), 2, "{log}");
+    }
+
+    #[test]
+    fn a_source_that_flaps_is_told_with_how_it_is_when_the_agent_ends() {
+        let mut facts = Facts::new();
+        let log = log_of(|| {
+            for number in 0..100 {
+                facts.source(SourceName::Probes, SourceState::Off(format!("number {number}")));
+            }
+            facts.finish_log();
+        });
+        assert!(log.contains("Lines about a source were left out") && log.contains("count=40"), "{log}");
+        assert!(log.lines().last().unwrap().contains("number 99"), "{log}");
     }
 
     #[test]

@@ -17,9 +17,9 @@ examples! {
   mountie status                              every volume in one line
   mountie status -o wide                      with source, device, mode and what was seen
   mountie status --watch                      again whenever something happens
-  mountie status -o name | xargs -n 1 mountie describe
+  mountie status -o name | xargs -d '\\n' -n 1 mountie describe
   mountie status -o json | jq '.volumes[] | select(.sick) | .id'
-  mountie status > /dev/null || logger \"a mount is sick\"";
+  mountie status > /dev/null; test $? -eq 1 && logger \"a mount is sick\"";
     EVENTS: "\
   mountie events                              what has happened
   mountie events models -n 20                 the last of one volume

@@ -57,7 +57,8 @@ With --watch it is shown again whenever something happens: on a terminal in plac
 file or a pipe one picture after the other, each when a condition is another than before. Ctrl-C ends it as if it had been \
 asked then. Colours and other control sequences go to terminals alone; NO_COLOR=1 turns colours off.
 
-Ends with 0 when every volume is well, 1 when one is sick, 69 when no agent answers.";
+Ends with 0 when every volume is well, 1 when one is sick, 69 when no agent answers (also when it went while it was \
+watched), 77 when you may not ask it.";
 
 pub(super) const EVENTS: &str = "\
 Show what has happened since the agent started, the newest last: changes of condition, incidents, repairs, and what \
@@ -67,7 +68,7 @@ With --follow it goes on with what happens, until interrupted. An agent that is 
 tells then is shown from its first event on; that it was started anew is said, and so is what it could not keep. No event \
 is shown twice. With -o json every event is one line then, without it one answer as /api/v1/events has it.
 
-Ends with 0, 64 when there is no such volume or event, 69 when no agent answers.";
+Ends with 0, 64 when there is no such volume or event, 69 when no agent answers, 77 when you may not ask it.";
 
 pub(super) const DESCRIBE: &str = "\
 Show everything known about one volume: state, reason and since when, the last probes, errors the kernel \

@@ -149,19 +149,40 @@ fn shown(command: &clap::Command, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The words after `mountie`, as a shell would hand them on.
-fn words_of(line: &str) -> Option<Vec<String>> {
-    let line = line.split("mountie ").nth(1)?.split("   ").next()?;
-    let line = line.split(['|', '>', ')']).next()?.trim();
-    let mut words = Vec::new();
-    for (at, part) in line.split('"').enumerate() {
-        if at % 2 == 1 {
-            words.push(part.to_owned());
-        } else {
-            words.extend(part.split_whitespace().map(str::to_owned));
+/// The words after each `mountie` of a line, as a shell would hand them on.
+fn commands_of(line: &str) -> Vec<Vec<String>> {
+    // What an example means stands after it.
+    let line = line.trim().split("   ").next().unwrap_or_default();
+    let mut commands = vec![Vec::new()];
+    let mut word = String::new();
+    let mut quote = None;
+    for c in line.chars().chain([' ']) {
+        match (quote, c) {
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), _) if open == c => quote = None,
+            (None, ' ' | '|' | ';' | '&' | '>' | '<' | '(' | ')') => {
+                commands.last_mut().unwrap().extend((!word.is_empty()).then(|| std::mem::take(&mut word)));
+                if c != ' ' {
+                    commands.push(Vec::new());
+                }
+            }
+            _ => word.push(c),
         }
     }
-    Some(words)
+    let words_of = |words: Vec<String>| {
+        let at = words.iter().position(|word| word == "mountie")?;
+        let is_handed_one = words.first().is_some_and(|word| word == "xargs");
+        Some(words.into_iter().skip(at + 1).chain(is_handed_one.then(|| "v".to_owned())).collect())
+    };
+    commands.into_iter().filter_map(words_of).collect()
+}
+
+#[test]
+fn what_follows_a_pipe_in_an_example_is_looked_at_too() {
+    let line =
+        "  X=1 mountie status -o name | xargs -n 1 mountie describe; mountie a \"b c\"   mountie is it";
+    let found = commands_of(line);
+    assert_eq!(found, [vec!["status", "-o", "name"], vec!["describe", "v"], vec!["a", "b c"]]);
 }
 
 #[test]
@@ -174,10 +195,12 @@ fn every_command_has_examples_and_each_of_them_is_understood() {
         assert!(examples.starts_with("Examples:\n") && !lines.is_empty(), "{name}: {examples}");
         assert!(lines.iter().any(|line| line.contains(&format!(" {name}"))), "{name}: {examples}");
         for line in lines {
-            let words = words_of(line).unwrap_or_else(|| panic!("{name}: {line}"));
-            let words: Vec<&str> =
-                words.iter().map(String::as_str).take_while(|word| *word != "||").collect();
-            assert!(cli(&words).is_ok(), "{name}: {words:?}: {}", cli(&words).unwrap_err());
+            let commands = commands_of(line);
+            assert!(!commands.is_empty(), "{name}: {line}");
+            for words in commands {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                assert!(cli(&words).is_ok(), "{name}: {words:?}: {}", cli(&words).unwrap_err());
+            }
         }
     }
 }

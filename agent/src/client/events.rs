@@ -33,6 +33,18 @@ pub struct EventsRequest {
     pub output: Output,
 }
 
+impl EventsRequest {
+    /// What is said when there are none.
+    fn nothing(&self) -> &'static str {
+        match self {
+            Self { limit: Some(0), .. } => "no events were asked for",
+            Self { after: Some(_), .. } => "nothing has happened since that event",
+            Self { volume: Some(_), .. } => "nothing that is remembered has happened to that volume",
+            Self { .. } => "nothing has happened since the agent started",
+        }
+    }
+}
+
 /// Prints events: those that are remembered, and with `follow` those that happen until `until`.
 pub async fn events(
     socket: &Path,
@@ -46,7 +58,7 @@ pub async fn events(
             follow(socket, request, list, until, console).await
         } else {
             let look = console.look;
-            console.show(&list, request.output, |list| text(list, look))?;
+            console.show(&list, request.output, |list| text(list, request.nothing(), look))?;
             Ok(ExitCode::Ok)
         }
     }
@@ -77,11 +89,11 @@ async fn follow(
     let mut news = Following::begin(socket, request.volume.as_deref(), Some(list.last));
     let output = request.output;
     if let Some(lost) = missing(&list) {
-        console.print(&one(&lost, None, output, || lost_line(&lost))?)?;
+        console.go_on(&one(&lost, None, output, || lost_line(&lost))?)?;
     }
     let look = console.look;
     for event in list.events.iter().rev() {
-        console.print(&one(event, None, output, || line(event, look))?)?;
+        console.go_on(&one(event, None, output, || line(event, look))?)?;
     }
     let mut until = pin!(until);
     loop {
@@ -91,9 +103,9 @@ async fn follow(
         };
         match heard {
             News::Event(raw, event) => {
-                console.print(&one(&*event, Some(raw), output, || line(&event, look))?)?;
+                console.go_on(&one(&*event, Some(raw), output, || line(&event, look))?)?;
             }
-            News::Lost(raw, lost) => console.print(&one(&lost, Some(raw), output, || lost_line(&lost))?)?,
+            News::Lost(raw, lost) => console.go_on(&one(&lost, Some(raw), output, || lost_line(&lost))?)?,
             News::Gone(error) => console.complain(&format_args!("{error}; waiting for it")),
             News::Back => console.complain(&"the agent answers again"),
         }
@@ -131,11 +143,11 @@ fn one<T: serde::Serialize>(
 }
 
 /// A list for people: as a log, the newest last.
-fn text(list: &EventList, look: Look) -> String {
+fn text(list: &EventList, nothing: &str, look: Look) -> String {
     let lost = missing(list).map(|lost| lost_line(&lost));
     let lines = list.events.iter().rev().map(|event| line(event, look));
     let text: String = lost.into_iter().chain(lines).collect();
-    if text.is_empty() { "nothing has happened since the agent started\n".to_owned() } else { text }
+    if text.is_empty() { format!("{nothing}\n") } else { text }
 }
 
 fn lost_line(lost: &LostView) -> String {

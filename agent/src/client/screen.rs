@@ -22,37 +22,41 @@ const REST: &str = "\x1b[J";
 /// A window that says nothing of its size is taken for one of these rows and columns.
 const USUAL: (usize, usize) = (24, 80);
 
-/// The screen. Left when it is dropped.
+/// The screen. Entered with the first picture, and left when it is dropped.
 pub(super) struct Screen<'a> {
     out: &'a mut dyn Write,
+    is_entered: bool,
 }
 
 impl<'a> Screen<'a> {
-    pub(super) fn enter(out: &'a mut dyn Write) -> io::Result<Self> {
-        let screen = Self { out };
-        screen.out.write_all(ENTER.as_bytes())?;
-        Ok(screen)
+    pub(super) const fn new(out: &'a mut dyn Write) -> Self {
+        Self { out, is_entered: false }
     }
 
     /// Shows a text in a window of so many rows and columns.
     pub(super) fn draw(&mut self, text: &str, window: Option<(usize, usize)>) -> io::Result<()> {
+        if !self.is_entered {
+            // Before: what is written in part must be left as well.
+            self.is_entered = true;
+            self.out.write_all(ENTER.as_bytes())?;
+        }
         self.out.write_all(frame(text, window.unwrap_or(USUAL)).as_bytes())?;
         self.out.flush()
     }
 
-    /// Gives the terminal back while `aside` lasts.
-    pub(super) fn lend(&mut self, aside: impl FnOnce()) -> io::Result<()> {
-        self.out.write_all(LEAVE.as_bytes())?;
-        self.out.flush()?;
-        aside();
-        self.out.write_all(ENTER.as_bytes())
+    /// Gives the terminal back until the next picture.
+    pub(super) fn leave(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.is_entered) {
+            return Ok(());
+        }
+        self.out.write_all(LEAVE.as_bytes()).and_then(|()| self.out.flush())
     }
 }
 
 impl Drop for Screen<'_> {
     fn drop(&mut self) {
         // Where the terminal is gone there is nothing to be put in order.
-        let _ = self.out.write_all(LEAVE.as_bytes()).and_then(|()| self.out.flush());
+        let _ = self.leave();
     }
 }
 
@@ -85,15 +89,24 @@ mod tests {
     #[test]
     fn the_terminal_is_left_as_it_was_found_also_by_those_who_fail() {
         let mut out = Vec::new();
-        let mut screen = Screen::enter(&mut out).unwrap();
+        let mut screen = Screen::new(&mut out);
         screen.draw("x", None).unwrap();
-        let mut was_stopped = false;
-        screen.lend(|| was_stopped = true).unwrap();
+        screen.leave().unwrap();
+        screen.leave().unwrap();
+        screen.draw("y", None).unwrap();
         drop(screen);
         let text = String::from_utf8(out).unwrap();
-        assert!(was_stopped);
         assert_eq!(text.matches(ENTER).count(), 2);
         assert_eq!(text.matches(LEAVE).count(), 2);
         assert!(text.starts_with(ENTER) && text.ends_with(LEAVE), "{text:?}");
+    }
+
+    #[test]
+    fn a_terminal_on_which_nothing_was_drawn_is_not_touched() {
+        let mut out = Vec::new();
+        let mut screen = Screen::new(&mut out);
+        screen.leave().unwrap();
+        drop(screen);
+        assert!(out.is_empty());
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     fn colours_are_around_states_alone_and_change_no_width() {
         let mut table = Table::new(&["A", "STATE", "B"]);
         table.row(["degraded", "healthy", "x"].map(str::to_owned));
-        let coloured = table.render_for(Look { terminal: true, colour: true });
+        let coloured = table.render_for(Look { terminal: true, colour: true, ascii: false });
         assert_eq!(coloured, "A         STATE    B\ndegraded  \x1b[32mhealthy\x1b[0m  x\n");
         assert_eq!(table.render(), "A         STATE    B\ndegraded  healthy  x\n");
     }

@@ -232,12 +232,17 @@ async fn into_a_pipe_a_status_is_printed_again_when_a_condition_is_another_and_n
         printed(&mut told, "the agent answers again\n").await;
         let place = agent.stop().await;
         let sick = Snapshot { volumes: sample_snapshot().volumes, ..only("b") };
-        let _agent = FixedAgent::start_with(sick, sample_chronicle(), Some(place)).await;
+        let agent = FixedAgent::start_with(sick, sample_chronicle(), Some(place)).await;
         printed(&mut shown, "scratch\n").await;
+        // It was sick, and nobody knows any more.
+        let before = told.borrow().len();
+        agent.stop().await;
+        let gone = |text: &String| text.get(before..).is_some_and(|text| text.contains("waiting for it\n"));
+        timeout(PATIENCE, told.wait_for(gone)).await.unwrap().unwrap();
         stop.send_replace(true);
     };
     let (code, ()) = timeout(PATIENCE * 4, async { tokio::join!(watching, happening) }).await.unwrap();
-    assert_eq!(code, ExitCode::FoundSick);
+    assert_eq!(code, ExitCode::Unavailable);
     assert!(shown.borrow().starts_with("a\n/mnt/caf\\xe9"), "{}", *shown.borrow());
     assert!(!shown.borrow().contains('\x1b'));
 }
@@ -253,19 +258,18 @@ async fn a_reader_that_has_left_is_no_failure() {
             Ok(())
         }
     }
-    let mut snapshot = sample_snapshot();
-    snapshot.volumes.iter_mut().for_each(|volume| volume.condition.state = HealthState::Healthy);
-    let agent = FixedAgent::start(snapshot).await;
-    let watch = StatusRequest { output: Output::Table, watch: true };
-    let mut err = Vec::new();
-    let socket: &Path = &agent.socket();
-    // Also the end of `--watch`: it would redraw for ever otherwise.
-    let code = status(
-        socket,
-        watch,
-        pending(),
-        &mut Console { out: &mut Left, err: &mut err, look: Look::default() },
-    )
-    .await;
-    assert_eq!((code, err.len()), (ExitCode::Ok, 0));
+    let mut well = sample_snapshot();
+    well.volumes.iter_mut().for_each(|volume| volume.condition.state = HealthState::Healthy);
+    for (snapshot, expected) in [(well, ExitCode::Ok), (sample_snapshot(), ExitCode::FoundSick)] {
+        let agent = FixedAgent::start(snapshot).await;
+        let socket: &Path = &agent.socket();
+        // Also the end of `--watch`: it would redraw for ever otherwise. What was found is told by the code.
+        for watch in [true, false] {
+            let mut err = Vec::new();
+            let request = StatusRequest { output: Output::Table, watch };
+            let console = &mut Console { out: &mut Left, err: &mut err, look: Look::default() };
+            let code = status(socket, request, pending(), console).await;
+            assert_eq!((code, err.len()), (expected, 0), "watch: {watch}");
+        }
+    }
 }

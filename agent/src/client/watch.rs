@@ -43,24 +43,26 @@ pub(super) async fn watch(
     // It is listened for from its first poll on, which must be before there is something to put in order.
     tokio::select! {
         biased;
-        () = &mut until => return Ok(verdict(&watched.list)),
+        () = &mut until => return Ok(watched.verdict()),
         () = std::future::ready(()) => {}
     }
     let mut view = if is_drawn {
-        let screen = Screen::enter(console.out).map_err(|source| ClientError::Output { source })?;
-        View::Drawn { screen, keys: Keys::new(), look }
+        View::Drawn { screen: Screen::new(console.out), keys: Keys::new(), look }
     } else {
         View::Printed { console, last: None }
     };
     loop {
-        view.show(&watched, output)?;
+        match view.show(&watched, output) {
+            Err(error) if error.is_reader_gone() => return Ok(watched.verdict()),
+            shown => shown?,
+        }
         // Who is asked may not answer, and Ctrl-C is heard all the same.
         tokio::select! {
-            () = &mut until => return Ok(verdict(&watched.list)),
+            () = &mut until => return Ok(watched.verdict()),
             () = next(&mut news, &mut tick, &mut view) => {}
         }
         tokio::select! {
-            () = &mut until => return Ok(verdict(&watched.list)),
+            () = &mut until => return Ok(watched.verdict()),
             answer = ask(socket) => watched.take(answer),
         }
     }
@@ -91,6 +93,11 @@ struct Watched {
 }
 
 impl Watched {
+    /// How the command ends, as if it had been asked now.
+    fn verdict(&self) -> ExitCode {
+        if self.gone.is_some() { ExitCode::Unavailable } else { verdict(&self.list) }
+    }
+
     fn take(&mut self, answer: Result<VolumeList, ClientError>) {
         match answer {
             Ok(list) => *self = Self { list, gone: None },
@@ -140,10 +147,12 @@ enum View<'c, 'o> {
 impl View<'_, '_> {
     fn show(&mut self, watched: &Watched, output: Output) -> Result<(), ClientError> {
         match self {
+            // Another command has the terminal.
+            Self::Drawn { .. } if !terminal::is_ours(&std::io::stdout()) => Ok(()),
             Self::Drawn { screen, look, .. } => {
                 let text = format!("{}\n{}", watched.head(), picture(&watched.list, output, *look)?);
                 let window = terminal::window(&std::io::stdout());
-                screen.draw(&text, window).map_err(|source| ClientError::Output { source })
+                screen.draw(&look.spelled(&text), window).map_err(|source| ClientError::Output { source })
             }
             Self::Printed { console, last } => {
                 let (face, gone) = (watched.face(), watched.gone.clone());
@@ -161,7 +170,7 @@ impl View<'_, '_> {
                     return Ok(());
                 }
                 let begin = if output == Output::Yaml { DOCUMENT } else { "" };
-                console.print(&format!("{begin}{}", picture(&watched.list, output, console.look)?))
+                console.go_on(&format!("{begin}{}", picture(&watched.list, output, console.look)?))
             }
         }
     }
@@ -173,7 +182,8 @@ impl View<'_, '_> {
             _ = keys.resized.recv() => {}
             _ = keys.stopped.recv() => {
                 // A terminal that is gone is noticed at the next picture.
-                let _ = screen.lend(terminal::stop_here);
+                let _ = screen.leave();
+                terminal::stop_here();
             }
         }
     }

@@ -95,7 +95,9 @@ pub(super) struct RawProbe {
 
 impl RawProbe {
     fn read(above: &mut Reader<'_, '_>) -> Given<Self> {
-        let (mut table, place) = match above.table("probe", "a table: { uid = 1000, gid = 1000 }") {
+        let (mut table, place) = match above
+            .table("probe", "a table: { uid = 1000, gid = 1000, groups = [27] }; groups may be left out")
+        {
             Given::Is(table, place) => (table, place),
             Given::Absent(place) => return Given::Absent(place),
             Given::Broken => return Given::Broken,

@@ -233,8 +233,11 @@ impl<'d, 'a> Reader<'d, 'a> {
                 Given::Is(Self::new(self.document, Some(table), place.clone(), self.pattern_of(key)), place)
             }
             Some(other) => {
-                let expected =
-                    if example.is_empty() { format!("a section [{key}]") } else { example.to_owned() };
+                let expected = if example.is_empty() {
+                    format!("a section [{}]", self.pattern_of(key))
+                } else {
+                    example.to_owned()
+                };
                 self.wrong_type(place, other, &expected, None);
                 Given::Broken
             }

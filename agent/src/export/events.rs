@@ -2,7 +2,8 @@
 //! failures are counted by the metrics and not logged.
 //!
 //! What happens again and again does not fill the log: beyond [`SUBJECT`] lines about a volume are counted, and told as
-//! one line with the state to which the last of them came. What people do, and that a volume is given up, is always told.
+//! one line with the state to which they came and how the last repair failed. What people do, and that a volume is given
+//! up, is always told, and that volumes fail together whatever else there is to tell.
 //!
 //! Levels: `error` when the agent gives up on a volume, `warn` when a volume or several got worse, when a repair failed,
 //! and when a person acknowledged a loss, paused repairs or had something forgotten,
@@ -21,7 +22,7 @@ use tracing::{debug, error, info, warn};
 
 use super::words;
 use crate::sys::clock;
-use crate::telemetry::flood::{Flood, LeftOut, NODE, SUBJECT};
+use crate::telemetry::flood::{Flood, LeftOut, NODE, SUBJECT, Short};
 use agent_core::secret::hide;
 
 /// The most volumes that a line names.
@@ -43,6 +44,19 @@ struct Last {
     message: &'static str,
     state: Option<&'static str>,
     reason: Option<&'static str>,
+    /// How a repair failed.
+    failed: Option<&'static str>,
+}
+
+impl Short for Last {
+    /// A line that is of no state leaves it as it was, and one of a state says why it is, or that there is no reason.
+    fn after(self, before: Self) -> Self {
+        let (state, reason) = match self.state {
+            Some(_) => (self.state, self.reason),
+            None => (before.state, self.reason.or(before.reason)),
+        };
+        Self { state, reason, failed: self.failed.or(before.failed), ..self }
+    }
 }
 
 /// What writes the lines, and knows how many there were.
@@ -63,7 +77,8 @@ impl Log {
     pub fn transition(&mut self, transition: &Transition) {
         let subject = Subject::Volume(transition.volume.to_string());
         let reason = transition.reason.map(Reason::label);
-        let last = Last { message: "transition", state: Some(transition.to.label()), reason };
+        let state = Some(transition.to.label());
+        let last = Last { message: "transition", state, reason, failed: None };
         let is_given_up = transition.to == HealthState::Quarantined && transition.from != transition.to;
         if is_given_up || transition.deed.is_some() {
             let left_out = self.flood.insists(&subject, (self.now)());
@@ -80,32 +95,36 @@ impl Log {
             Moment::Began => "began",
             Moment::Ended => "ended",
         };
-        let last = Last { message: "incident", state: Some(state), reason: None };
+        let last = Last { message: "incident", state: Some(state), reason: None, failed: None };
         let subject = Subject::Cause(hide(&incident.cause.name));
-        self.write(subject, last, || log_incident(moment, incident));
+        if self.flood.admits_apart(&subject, last, (self.now)()) {
+            log_incident(moment, incident);
+        }
     }
 
     /// A plan begins.
     pub fn plan_started(&mut self, plan: &Plan) {
-        self.plan(plan, "repair started", || log_plan_started(plan));
+        self.plan(plan, ("repair started", None), || log_plan_started(plan));
     }
 
     /// A plan was made that the mode only tells about.
     pub fn plan_would_run(&mut self, plan: &Plan) {
-        self.plan(plan, "repair is due", || log_plan_would_run(plan));
+        self.plan(plan, ("repair is due", None), || log_plan_would_run(plan));
     }
 
     /// A plan ended.
     pub fn plan_finished(&mut self, plan: &Plan, report: &PlanReport) {
-        let message = if report.outcome.is_success() { "repair finished" } else { "repair failed" };
-        self.plan(plan, message, || log_plan_finished(plan, report));
+        let is_success = report.outcome.is_success();
+        let message = if is_success { "repair finished" } else { "repair failed" };
+        let failed = (!is_success).then(|| report.outcome.label());
+        self.plan(plan, (message, failed), || log_plan_finished(plan, report));
     }
 
     /// Something odd or notable.
     pub fn note(&mut self, note: &Note) {
         let subject =
             note.volume.as_ref().map_or(Subject::Node, |volume| Subject::Volume(volume.to_string()));
-        let last = Last { message: "note", state: None, reason: None };
+        let last = Last { message: "note", state: None, reason: None, failed: None };
         self.write(subject, last, || log_note(note));
     }
 
@@ -123,8 +142,13 @@ impl Log {
         }
     }
 
-    fn plan(&mut self, plan: &Plan, message: &'static str, write: impl FnOnce()) {
-        let last = Last { message, state: None, reason: plan.reason.map(Reason::label) };
+    fn plan(
+        &mut self,
+        plan: &Plan,
+        (message, failed): (&'static str, Option<&'static str>),
+        write: impl FnOnce(),
+    ) {
+        let last = Last { message, state: None, reason: plan.reason.map(Reason::label), failed };
         self.write(Subject::Volume(plan.volume.to_string()), last, write);
     }
 
@@ -135,11 +159,14 @@ impl Log {
     }
 
     fn log_left_out(&self, subject: &Subject, left_out: &LeftOut<Last>) {
-        let LeftOut { count, since, last: Last { message: last, state, reason } } = *left_out;
+        let LeftOut { count, since, last: Last { message: last, state, reason, failed } } = *left_out;
         let seconds = (self.now)().since(since).as_secs();
         match subject {
             Subject::Volume(volume) => {
-                warn!(volume, count, seconds, last, state, reason, "Lines about a volume were left out");
+                warn!(
+                    volume,
+                    count, seconds, last, state, reason, failed, "Lines about a volume were left out"
+                );
             }
             Subject::Cause(cause) => {
                 warn!(cause, count, seconds, last, state, "Lines about incidents were left out");

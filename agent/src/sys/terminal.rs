@@ -15,6 +15,14 @@ pub fn window(stdout: &Stdout) -> Option<(usize, usize)> {
     (size.ws_row > 0 && size.ws_col > 0).then(|| (usize::from(size.ws_row), usize::from(size.ws_col)))
 }
 
+/// Whether this process is the one that has the terminal: not one that goes on behind a shell (`bg`). Where it cannot be
+/// told, nobody else is known to have it.
+#[must_use]
+pub fn is_ours(stdout: &Stdout) -> bool {
+    let has_it = rustix::termios::tcgetpgrp(stdout).ok();
+    has_it.is_none_or(|group| group == rustix::process::getpgrp())
+}
+
 /// Stops this process as Ctrl-Z does where nobody listens for it, until somebody has it go on (`fg`). Where no shell
 /// could do that, the kernel does not stop it.
 ///

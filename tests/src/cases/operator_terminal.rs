@@ -1,5 +1,6 @@
 //! What people see who sit at a terminal: a status that is drawn anew, and events that go on across a restart.
 
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use integration_tests::harness::needs::Need;
 use integration_tests::harness::process::Background;
 use integration_tests::harness::wait::wait_for;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -30,6 +32,18 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: Duration::from_secs(240),
         run: followed,
+    },
+    Case {
+        name: "a_status_that_is_watched_behind_a_shell_draws_only_while_it_has_the_terminal",
+        needs: &[Need::Root, Need::Fuse, Need::Tool("script"), Need::Tool("bash")],
+        timeout: Duration::from_secs(150),
+        run: in_the_background,
+    },
+    Case {
+        name: "events_that_are_followed_end_with_their_reader_and_when_they_are_told_to",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(150),
+        run: unread,
     },
 ];
 
@@ -67,12 +81,13 @@ impl Written {
 
 /// A command of the agent's own binary, on a terminal of this size, with a keyboard.
 fn on_terminal(agent: &Agent, setup: &Setup, arguments: &str) -> Result<Child> {
+    at_keyboard(&format!("exec /proc/{}/exe {arguments} --socket {}", agent.id(), setup.socket.display()))
+}
+
+/// What a shell does at such a terminal.
+fn at_keyboard(line: &str) -> Result<Child> {
     let (rows, columns) = WINDOW;
-    let binary = format!("/proc/{}/exe", agent.id());
-    let line = format!(
-        "stty rows {rows} cols {columns}; exec {binary} {arguments} --socket {}",
-        setup.socket.display()
-    );
+    let line = format!("stty rows {rows} cols {columns}; {line}");
     Command::new("script")
         .args(["--quiet", "--flush", "--return", "--command", &line, "/dev/null"])
         .env("TERM", "xterm")
@@ -198,5 +213,88 @@ fn followed(bench: &mut Bench) -> Result<()> {
         let count = ids.iter().filter(|shown| *shown == id).count();
         ensure!(count == 1, "{id} is shown {count} times: {text}");
     }
+    Ok(())
+}
+
+/// What has begun to draw.
+const DRAWN: &str = "\x1b[?1049h";
+
+fn in_the_background(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    let volume =
+        Volume::at("v", injector.mountpoint()).set("interval", "100ms").set("deadline", "2s").to_toml();
+    let setup = Setup::new(bench, &format!("[kernel]\nfamily = \"off\"\n{volume}"))?;
+    let agent = Agent::start_with(bench, &setup)?;
+    agent.wait_state("v", "healthy")?;
+    let watch = format!("/proc/{}/exe status --watch --socket {}", agent.id(), setup.socket.display());
+    let jobs = format!("set -m\n{watch} &\necho it has begun\nread -r line\nfg %1\n");
+    let jobs = bench.write("jobs.sh", jobs.as_bytes())?;
+    let mut terminal = at_keyboard(&format!("exec bash {}", jobs.display()))?;
+    let mut keyboard = terminal.stdin.take().context("no keyboard")?;
+    let screen = Written::of(terminal.stdout.take().context("no screen")?);
+    let mut terminal = Background(terminal);
+    screen.until("it has begun")?;
+    injector.set(&Mode::fail_all(Errno::EIO))?;
+    agent.wait_state("v", "degraded")?;
+    agent.wait_probes("v", 20.0)?;
+    ensure!(!screen.text().contains(DRAWN), "it draws where others type: {:?}", screen.text());
+    keyboard.write_all(b"\n")?;
+    screen.until(DRAWN)?;
+    screen.until("\x1b[31mdegraded\x1b[0m")?;
+    // As Ctrl-C does it.
+    keyboard.write_all(b"\x03")?;
+    let status = terminal.ended_within(SOON)?;
+    ensure!(status.code() == Some(1), "it ended with {status}: {}", screen.text());
+    Ok(())
+}
+
+/// A command that follows what happens from now on, and writes to here.
+fn follower(agent: &Agent, setup: &Setup, out: impl Into<Stdio>) -> Result<Background> {
+    let child = Command::new(format!("/proc/{}/exe", agent.id()))
+        .args(["events", "--follow", "-n", "0", "-o", "json", "--socket"])
+        .arg(&setup.socket)
+        .stdout(out)
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start the follower")?;
+    let id = child.id();
+    let child = Background(child);
+    // It has a thread for its end when it listens.
+    wait_for("it follows", SOON, || {
+        let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+        tasks.filter_map(|task| fs::read(task.path().join("comm")).ok()).any(|name| name == b"end\n")
+    })?;
+    Ok(child)
+}
+
+fn unread(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    let volume =
+        Volume::at("v", injector.mountpoint()).set("interval", "100ms").set("deadline", "2s").to_toml();
+    let setup = Setup::new(bench, &format!("[kernel]\nfamily = \"off\"\n{volume}"))?;
+    let agent = Agent::start_with(bench, &setup)?;
+    agent.wait_state("v", "healthy")?;
+
+    let (reader, writer) = nix::unistd::pipe().context("no pipe")?;
+    let mut left = follower(&agent, &setup, writer)?;
+    drop(reader);
+    let status = left.ended_within(SOON)?;
+    ensure!(status.success(), "nothing happens, nobody reads, and it ended with {status}");
+
+    // Somebody holds the other end and reads nothing; there is no room for what happens.
+    let (_reader, writer) = nix::unistd::pipe2(OFlag::O_NONBLOCK).context("no pipe")?;
+    let mut full = File::from(writer);
+    while full.write(&[b'x'; 4096]).is_ok() {}
+    while full.write(b"x").is_ok() {}
+    fcntl(&full, FcntlArg::F_SETFL(OFlag::empty())).context("the pipe does not wait")?;
+    let mut stuck = follower(&agent, &setup, full)?;
+    injector.set(&Mode::fail_all(Errno::EIO))?;
+    wait_for("it waits in a write", SOON, || {
+        let call = fs::read_to_string(format!("/proc/{}/syscall", stuck.id())).unwrap_or_default();
+        call.split(' ').nth(1) == Some("0x1")
+    })?;
+    stuck.signal(Signal::SIGTERM)?;
+    let status = stuck.ended_within(SOON)?;
+    ensure!(status.code() == Some(128 + Signal::SIGTERM as i32), "it ended with {status}");
     Ok(())
 }

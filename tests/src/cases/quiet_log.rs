@@ -1,8 +1,9 @@
 //! The log of a real agent: constant messages with fields, priorities for the journal, and no volume that fills it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +15,7 @@ use integration_tests::harness::json::part;
 use integration_tests::harness::needs::Need;
 use integration_tests::harness::wait::wait_for;
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use serde_json::Value;
 
 pub(crate) const CASES: &[Case] = &[
@@ -28,6 +30,12 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Root, Need::Fuse],
         timeout: Duration::from_secs(300),
         run: flapping,
+    },
+    Case {
+        name: "a_log_that_nobody_reads_does_not_stop_the_agent",
+        needs: &[Need::Root, Need::Fuse],
+        timeout: Duration::from_secs(200),
+        run: unread,
     },
 ];
 
@@ -130,5 +138,35 @@ fn flapping(bench: &mut Bench) -> Result<()> {
         left_out.filter_map(|line| line.split("count=").nth(1)?.split(' ').next()?.parse::<usize>().ok());
     let counted: usize = counts.sum();
     ensure!(counted > 20, "{counted} lines were left out: {log}");
+    Ok(())
+}
+
+/// The log is a pipe that is full before the agent starts.
+fn unread(bench: &mut Bench) -> Result<()> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    let volume =
+        Volume::at("v", injector.mountpoint()).set("interval", "100ms").set("deadline", "2s").to_toml();
+    let mut setup = Setup::new(bench, &format!("[kernel]\nfamily = \"off\"\n{volume}"))?;
+    let place = bench.path("pipe");
+    nix::unistd::mkfifo(&place, nix::sys::stat::Mode::S_IRWXU).context("cannot make a pipe")?;
+    let pipe = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(&place)
+        .context("cannot open the pipe")?;
+    while (&pipe).write(&[b'\n'; 4096]).is_ok() {}
+    while (&pipe).write(b"\n").is_ok() {}
+    let line = format!("exec \"$@\" > {0} 2>&1", place.display());
+    setup.wrapper = ["sh", "-c", &line, "sh"].map(str::to_owned).to_vec();
+    let mut agent = Agent::start_with(bench, &setup)?;
+    agent.wait_state("v", "healthy")?;
+    injector.set(&Mode::fail_all(Errno::EIO))?;
+    agent.wait_state("v", "degraded")?;
+    injector.set(&Mode::Ok)?;
+    agent.wait_state("v", "healthy")?;
+    let status = agent.terminate(SOON)?;
+    ensure!(status.success(), "it ended with {status}");
+    drop(pipe);
     Ok(())
 }

@@ -255,7 +255,7 @@ fn all_that_is_said(agent: &Agent, names: &[String]) -> Result<Vec<(String, Stri
         questions.extend(["json", "yaml"].map(|output| vec!["describe", "-o", output, name]));
     }
     questions.extend(["table", "wide", "json", "yaml"].map(|output| vec!["status", "-o", output]));
-    questions.push(vec!["doctor"]);
+    questions.extend([vec!["doctor"], vec!["events"], vec!["events", "-o", "json"]]);
     for question in questions {
         let told = agent.command(&question)?;
         said.push((question.join(" "), String::from_utf8_lossy(&told.stdout).into_owned()));

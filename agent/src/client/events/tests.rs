@@ -46,6 +46,14 @@ async fn events_are_shown_one_a_line_with_the_newest_last() {
     let list: EventList = serde_json::from_str(&out).unwrap();
     assert_eq!((list.events.len(), list.events[0].kind.as_str()), (1, "repair_ended"));
 
+    // None that were asked for is not none at all.
+    let newest = EventsRequest { after: Some(list.last.to_string()), ..request(Output::Table) };
+    assert_eq!(printed(&agent, &newest).await.1, "nothing has happened since that event\n");
+    let none = EventsRequest { limit: Some(0), ..request(Output::Table) };
+    assert_eq!(printed(&agent, &none).await.1, "no events were asked for\n");
+    let calm = EventsRequest { volume: Some("backup".to_owned()), ..request(Output::Table) };
+    assert_eq!(printed(&agent, &calm).await.1, "nothing that is remembered has happened to that volume\n");
+
     let nobody = EventsRequest { volume: Some("nobody".to_owned()), ..request(Output::Table) };
     assert_eq!(printed(&agent, &nobody).await.0, ExitCode::Usage);
     let nonsense = EventsRequest { after: Some("x y".to_owned()), ..request(Output::Table) };
@@ -107,7 +115,7 @@ fn nothing_in_an_event_steers_the_terminal_but_the_colour_of_its_state() {
     let mut event = EventView::clone(&sample_chronicle().after(0, 1).events[0]);
     event.volume = Some("a\x1b[2Jb".to_owned());
     event.message = "x\ny\u{202e}z".to_owned();
-    let coloured = line(&event, Look { terminal: true, colour: true });
+    let coloured = line(&event, Look { terminal: true, colour: true, ascii: false });
     assert_eq!(coloured.lines().count(), 1);
     let bare = coloured.replace("\x1b[33msuspect\x1b[0m", "").replace("\x1b[31mdegraded\x1b[0m", "");
     assert!(bare.len() < coloured.len() && !bare.contains(['\x1b', '\u{202e}']), "{coloured:?}");
@@ -119,11 +127,11 @@ fn what_is_missing_from_a_list_is_said_above_it() {
     let event = EventView::clone(&sample_chronicle().after(0, 1).events[0]);
     let list =
         EventList { at: event.at, last: event.id, missed: Some(7), restarted: false, events: Vec::new() };
-    assert!(text(&list, Look::default()).contains("  7 events are no longer remembered\n"));
+    assert!(text(&list, "nothing", Look::default()).contains("  7 events are no longer remembered\n"));
     let list = EventList { missed: None, restarted: true, events: vec![event], ..list };
-    let shown = text(&list, Look::default());
+    let shown = text(&list, "nothing", Look::default());
     assert!(shown.lines().next().unwrap().contains("started anew"), "{shown}");
     assert_eq!(shown.lines().count(), 2);
     let list = EventList { restarted: false, events: Vec::new(), ..list };
-    assert_eq!(text(&list, Look::default()), "nothing has happened since the agent started\n");
+    assert_eq!(text(&list, "nothing", Look::default()), "nothing\n");
 }

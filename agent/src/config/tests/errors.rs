@@ -65,7 +65,7 @@ const WRONG_VOLUMES: [(&str, &str); 44] = [
     ("probe = { uid = -1, gid = 0 }", "found -1; expected a whole number from 0 to 4294967294"),
     ("probe = { uid = 4294967295, gid = 0 }", "volume[0].probe.uid: found 4294967295"),
     ("probe = { uid = 1, gid = 1, groups = \"a\" }", "volume[0].probe.groups: found \"a\""),
-    ("probe = 1000", "expected a table: { uid = 1000, gid = 1000 }"),
+    ("probe = 1000", "expected a table: { uid = 1000, gid = 1000, groups = [27] }"),
     ("interval = \"99ms\"", "volume[0].interval: found \"99ms\", which is too short"),
     ("interval = \"25h\"", "which is too long"),
     ("interval = \"10 s\"", "which is not a whole number followed by ms, s, m or h"),
@@ -106,7 +106,7 @@ const WRONG_VOLUMES: [(&str, &str); 44] = [
     ("sentinel = { content = \"x\" }", "volume[0].sentinel.path: missing; a sentinel needs"),
     ("identity = { uuid = \"xyz\" }", "volume[0].identity.uuid: found \"xyz\"; expected a UUID"),
     ("identity = { fsid = \"12\" }", "expected 16 hexadecimal digits"),
-    ("identity = 3", "found 3; expected a section [identity]"),
+    ("identity = 3", "found 3; expected a section [volume.identity]"),
     ("options = [\"ro\"]\nwrite_probe = true", "but the options say \"ro\""),
     ("[volume.repair]\nmax_attempts = 1001", "found 1001; expected a whole number from 1 to 1000"),
     (

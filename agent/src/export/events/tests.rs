@@ -131,3 +131,64 @@ fn a_volume_that_flaps_cannot_fill_the_log_and_what_was_left_out_is_told_with_it
     assert!(lines[1].starts_with("ERROR Giving up on the volume"), "{text}");
     assert!(lines[2].contains("count=1") && lines[2].contains("state=\"probation\""), "{text}");
 }
+
+fn report(outcome: Outcome) -> PlanReport {
+    PlanReport {
+        id: PlanId(7),
+        outcome,
+        steps: Vec::new(),
+        gap: None,
+        took: Duration::from_secs(2),
+        left_behind: std::collections::BTreeSet::new(),
+        consumers: std::collections::BTreeSet::new(),
+    }
+}
+
+#[test]
+fn what_was_left_out_keeps_the_state_and_how_the_last_repair_failed() {
+    let mut log = Log { now: stopped, ..Log::default() };
+    let plan = mount_plan("models");
+    let fall = detection("models", seconds(10), None);
+    let text = logged(Level::INFO, || {
+        for _ in 0..60 {
+            log.transition(&fall);
+        }
+        // None of these finds room; only the first says a state.
+        log.transition(&fall);
+        log.plan_started(&plan);
+        log.plan_finished(&plan, &report(Outcome::Failed(Errno(5))));
+        log.plan_started(&plan);
+        log.finish();
+    });
+    let last = text.lines().last().unwrap();
+    assert!(last.contains("count=4") && last.contains("last=\"repair started\""), "{last}");
+    assert!(last.contains("state=\"degraded\" reason=\"stale\" failed=\"failed\""), "{last}");
+    // A state without a reason has none, whatever was the reason before.
+    let healthy = Transition { to: HealthState::Healthy, reason: None, ..fall.clone() };
+    let text = logged(Level::INFO, || {
+        for _ in 0..60 {
+            log.transition(&fall);
+        }
+        log.transition(&fall);
+        log.transition(&healthy);
+        log.finish();
+    });
+    let last = text.lines().last().unwrap();
+    assert!(last.contains("state=\"healthy\"") && !last.contains("reason="), "{last}");
+}
+
+#[test]
+fn that_volumes_fail_together_is_told_however_many_have_filled_the_log() {
+    let mut log = Log { now: stopped, ..Log::default() };
+    let incident = super::super::sample::sample_snapshot().incidents[0].clone();
+    let text = logged(Level::INFO, || {
+        for volume in 0..300 {
+            for _ in 0..60 {
+                log.transition(&detection(&format!("v{volume}"), seconds(10), None));
+            }
+        }
+        log.incident(agent_core::incident::Moment::Began, &incident);
+    });
+    assert!(text.lines().count() < 300 * 60, "the log was not full");
+    assert!(text.lines().last().unwrap().contains("Volumes fail together"), "{text}");
+}

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::time::Monotonic;
 use axum::Router;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
@@ -33,6 +34,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::failure;
+use crate::sys::clock;
 use crate::sys::peer::own_uid;
 use guests::{Origin, Rooms, Stay};
 
@@ -65,6 +67,8 @@ pub(super) const ALWAYS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 pub(super) const LONGEST_CHECK: Duration = Duration::from_secs(45);
 /// The pause after a failed accept. It fails when descriptors run out, and would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For so long none must have failed before it is said that connections are accepted again.
+const ACCEPT_QUIET: Duration = Duration::from_secs(60);
 /// An agent that is alive accepts within this time; a socket that does not is still somebody's.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
@@ -306,30 +310,49 @@ impl Accept for UnixListener {
 pub(super) async fn serve(listener: impl Accept, router: Router, limits: Limits) -> Infallible {
     let rooms = Arc::new(Rooms::new(limits));
     let mut connections = JoinSet::new();
-    let mut failed = 0_u64;
+    let mut trouble = Trouble::default();
     loop {
         while connections.try_join_next().is_some() {}
         match listener.next().await {
             Ok((stream, peer)) => {
-                if failed > 0 {
+                if let Some(failed) = trouble.is_over(clock::now()) {
                     info!(failed, "Connections are accepted again");
-                    failed = 0;
                 }
                 let guest = Guest::new(&rooms, peer.origin());
                 rooms.silent.enter(&guest);
                 connections.spawn(host(stream, peer, guest, router.clone(), limits));
             }
             Err(error) => {
-                // Once: it may fail ten times a second for as long as descriptors are short.
-                if failed == 0 {
+                if trouble.begins(clock::now()) {
                     warn!(%error, "Accepting a connection failed, trying again");
                 }
-                failed += 1;
                 sleep(ACCEPT_PAUSE).await;
             }
         }
         // Who has just come asks before more are let in: a flood shows out none who has asked.
         yield_now().await;
+    }
+}
+
+/// Connections that could not be accepted. Told once for as long as descriptors are short, which lets one connection in and
+/// the next not, ten times a second.
+#[derive(Default)]
+struct Trouble {
+    failed: u64,
+    last: Option<Monotonic>,
+}
+
+impl Trouble {
+    /// Accepting failed. Whether that is news.
+    fn begins(&mut self, now: Monotonic) -> bool {
+        self.failed += 1;
+        self.last.replace(now).is_none()
+    }
+
+    /// Accepting worked. How often it had failed, when that was long enough ago.
+    fn is_over(&mut self, now: Monotonic) -> Option<u64> {
+        self.last.take_if(|last| now.since(*last) >= ACCEPT_QUIET)?;
+        Some(std::mem::take(&mut self.failed))
     }
 }
 
@@ -438,4 +461,22 @@ pub(super) fn try_again(error: String) -> Response {
     let mut busy = failure(StatusCode::SERVICE_UNAVAILABLE, error, Vec::new());
     busy.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     busy
+}
+
+#[cfg(test)]
+mod trouble {
+    use super::*;
+
+    #[test]
+    fn connections_that_fail_again_and_again_are_told_of_once_and_their_end_when_it_lasts() {
+        let at = |tenths: u64| Monotonic::from_nanos(tenths * 100_000_000);
+        let mut trouble = Trouble::default();
+        assert_eq!(trouble.is_over(at(0)), None);
+        let told = (0..100)
+            .filter(|tenth| trouble.begins(at(2 * tenth)) | trouble.is_over(at(2 * tenth + 1)).is_some());
+        assert_eq!(told.count(), 1);
+        assert_eq!(trouble.is_over(at(200 + 600)), Some(100));
+        assert_eq!(trouble.is_over(at(900)), None);
+        assert!(trouble.begins(at(1000)), "it is news again");
+    }
 }
