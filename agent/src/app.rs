@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use agent_core::id::VolumeId;
 use agent_core::policy::Policy;
-use agent_core::volume::Mode;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
@@ -22,8 +21,6 @@ use crate::export::chronicle::Chronicle;
 use crate::export::http::listen::Placed;
 use crate::export::http::{self, Api, Routers, listen};
 use crate::export::metrics::Metrics;
-use crate::kernel::KernelSupport;
-use crate::kernel::capability::Capability;
 use crate::kernel::namespace::{self, Namespace, NamespaceError};
 use crate::probe::{self, Pool};
 use crate::remediation::{self, Executor, needs};
@@ -43,6 +40,7 @@ mod interrupted;
 mod lock;
 mod man;
 mod marks;
+mod permission;
 mod plantings;
 mod ready;
 mod service_manager;
@@ -51,6 +49,7 @@ mod state;
 
 use event_loop::{EventLoop, Parts};
 use facts::Facts;
+use permission::permitted;
 use plantings::Plantings;
 use sources::Sources;
 
@@ -100,9 +99,11 @@ fn missing(config: &Config) -> Vec<(VolumeId, String)> {
 }
 
 async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
-    let host = doctor::host_facts();
+    let mut host = doctor::host_facts();
     doctor::warn_of_missing(&host);
-    config.policy = permitted(config.policy);
+    let hindrance = permission::hindrance(&config);
+    host.notes.extend(hindrance.map(|hindrance| hindrance.to_string()));
+    config.policy = permitted(config.policy, hindrance);
     let listeners = match listen(&config).await {
         Ok(listeners) => listeners,
         Err(code) => return code,
@@ -139,6 +140,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         executor: Executor::new(executor_settings(&config, &namespace)),
         asks: asks::Asks::new(asking_settings(&config, &namespace)),
         policy: config.policy,
+        hindrance,
         namespace: namespace.inode,
         opened,
         metrics,
@@ -263,25 +265,6 @@ async fn listen(config: &Config) -> Result<Listeners, ExitCode> {
     let own = unix.as_ref().and_then(|_| Placed::at(&config.agent.socket));
     let for_docker = plugin.as_ref().and_then(|_| Placed::at(config.agent.docker_plugin.as_deref()?));
     Ok(Listeners { tcp, unix, plugin, placed: own.into_iter().chain(for_docker).collect() })
-}
-
-/// The policy without what this process cannot do: without `CAP_SYS_ADMIN` nothing is mounted.
-fn permitted(mut policy: Policy) -> Policy {
-    policy.node = node_number();
-    let held = KernelSupport::gather().capabilities;
-    if held.is_none_or(|held| held.has(Capability::SysAdmin)) {
-        return policy;
-    }
-    let acting = policy.volumes.iter_mut().map(|volume| &mut volume.watch).chain([&mut policy.defaults]);
-    let mut lowered = 0_usize;
-    for watch in acting.filter(|watch| watch.mode == Mode::Act) {
-        watch.mode = Mode::DryRun;
-        lowered += 1;
-    }
-    if lowered > 0 {
-        warn!(volumes = lowered, "Repairs need CAP_SYS_ADMIN, continuing in mode dry-run");
-    }
-    policy
 }
 
 /// A number that other nodes do not have.

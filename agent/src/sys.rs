@@ -20,6 +20,7 @@ pub mod mountinfo;
 pub mod namespace_owner;
 pub mod namespaces;
 pub mod network;
+pub mod out_of_memory;
 pub mod parent_death;
 pub mod peer;
 pub mod process_group;

@@ -3,12 +3,14 @@
 //! below this one.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::command::{need_root, root, step};
+use crate::quietly::quiet;
 use crate::setup;
 
 mod binary;
@@ -135,6 +137,21 @@ fn table(rows: &[Row]) -> String {
         text.push_str(&format!("| {kind} | {name} | {word} | {:.1} | {seen} |\n", took.as_secs_f64()));
     }
     text
+}
+
+/// When the last change was made, in seconds since 1970.
+fn time_of_commit() -> Result<String> {
+    git(&["log", "-1", "--format=%ct"])
+}
+
+/// The last change; marked where files differ from it.
+fn revision() -> Result<String> {
+    let is_dirty = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Ok(git(&["rev-parse", "HEAD"])? + if is_dirty { "-dirty" } else { "" })
+}
+
+fn git(arguments: &[&str]) -> Result<String> {
+    Ok(quiet(Command::new("git").current_dir(root()).args(arguments))?.trim().to_owned())
 }
 
 /// The version of the workspace.

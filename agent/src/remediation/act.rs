@@ -15,7 +15,7 @@ use super::wire::{Line, Request, Step, WireAction};
 use super::{abort, check, consumers, in_place, restart, stage, swap, unmount, verify};
 use crate::exit_code::ExitCode;
 use crate::sys::mount_table::Proc;
-use crate::sys::{mount, parent_death};
+use crate::sys::{mount, out_of_memory, parent_death};
 
 /// Why no action could be begun.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +103,8 @@ fn prepare(
 ) -> Result<(Scene, Option<EnvironmentFile>), Stop> {
     // What a helper creates must not depend on the agent's own strictness.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    // Before another namespace is entered, whose procfs may be another: a daemon that a helper leaves behind is no watchdog.
+    out_of_memory::take_no_precedence();
     let proc = Proc::open().map_err(|errno| Stop::call("open /proc", errno))?;
     // Like the configuration that names it, the file is the agent's, not the watched namespace's.
     let variables = request.action.environment_file().map(|path| EnvironmentFile::open(&path)).transpose()?;

@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::servers::{Mark, Permit};
 use super::wire::{Line, Request, Step};
+use crate::sys::environment;
 use crate::sys::process_group::Group;
 
 /// How long a killed group may take to be gone before it counts as stuck.
@@ -112,6 +113,7 @@ impl Launcher {
 
     fn start(&self) -> std::io::Result<Child> {
         let mut command = Command::new(&self.exe);
+        environment::clear(command.as_std_mut());
         command.arg("act");
         if let Some(namespace) = &self.namespace {
             command.arg("--namespace").arg(namespace);

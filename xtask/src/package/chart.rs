@@ -32,7 +32,20 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["--set", "capabilities={CAP_SYS_ADMIN}"], "capabilities"),
     (&["--set", "stateDir=var/lib"], "stateDir"),
     (&["--set", "updateStrategy.rollingUpdate.maxSurge=1"], "maxSurge"),
+    (&["--set", "runtimeDir=/run/other"], "runtimeDir"),
+    (&["--set", "listenAddress=127.0.0.1"], "listenAddress"),
+    (&["--set", "listenAddress=[::1]"], "listenAddress"),
+    (&["--set", "repairs.enabled=true,privileged=false"], "privileged: true"),
     (&["--set-string", "config=[defaults]\nmode = 'act'"], "repairs.enabled"),
+];
+
+/// Lines that only Helm reads or keeps right: nobody else counts the checksum anew.
+const OF_HELM: [&str; 5] = [
+    "# Source:",
+    "helm.sh/chart:",
+    "managed-by: Helm",
+    "checksum/config:",
+    "started anew when its configuration",
 ];
 
 /// Objects of the operator, judged by the schemas in the repository.
@@ -157,10 +170,8 @@ fn manifests(scene: &Scene) -> Result<String> {
                 # Dashboards and rules are not in it: see dashboards/README.md.\n";
     let bare = ["--set", "dashboards.enabled=false,rules.configMap=false"].map(OsStr::new);
     let rendered = render(scene, KUBERNETES[2], &bare)?;
-    // What only Helm reads.
-    let is_of_helm = |line: &str| {
-        line.contains("helm.sh/chart:") || line.contains("managed-by: Helm") || line.starts_with("# Source:")
-    };
+    // What only Helm reads, or makes anew with each change.
+    let is_of_helm = |line: &str| OF_HELM.iter().any(|part| line.contains(part));
     let body: String =
         rendered.lines().filter(|line| !is_of_helm(line)).flat_map(|line| [line, "\n"]).collect();
     let text = format!("{head}{body}");

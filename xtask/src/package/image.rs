@@ -70,9 +70,8 @@ fn build(scene: &Scene) -> Result<String> {
     if archive.is_file() {
         fs::remove_file(&archive)?;
     }
-    let revision =
-        said(Command::new("git").current_dir(root()).args(["rev-parse", "HEAD"])).unwrap_or_default();
-    let time = said(Command::new("git").current_dir(root()).args(["log", "-1", "--format=%ct"]));
+    let revision = super::revision().unwrap_or_default();
+    let time = super::time_of_commit();
     let mut bud = buildah(&place);
     bud.args(["bud", "--isolation=chroot", "--format=oci", "--layers=false", "--pull-never", "--timestamp"]);
     bud.arg(time.unwrap_or_else(|_| "0".to_owned()));
@@ -144,10 +143,6 @@ fn empty(folder: &Path) -> Result<()> {
         fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
-}
-
-fn said(command: &mut Command) -> Result<String> {
-    Ok(quiet(command)?.trim().to_owned())
 }
 
 #[derive(Deserialize)]

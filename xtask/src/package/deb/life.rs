@@ -76,7 +76,7 @@ fn prepare(place: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// The same package under a later version.
+/// The same package under a later version, with another configuration: one that was changed is kept.
 fn next_version(package: &Path, place: &Path, to: &Path) -> Result<()> {
     if place.is_dir() {
         fs::remove_dir_all(place)?;
@@ -92,6 +92,9 @@ fn next_version(package: &Path, place: &Path, to: &Path) -> Result<()> {
         })
         .collect();
     fs::write(&control, later)?;
+    let shipped = place.join("etc/mountie/config.toml");
+    let text = fs::read_to_string(&shipped).with_context(|| format!("no {}", shipped.display()))?;
+    fs::write(&shipped, format!("{text}# A later version says more.\n"))?;
     quiet(Command::new("dpkg-deb").args(["--root-owner-group", "-Znone", "--build"]).args([place, to]))?;
     Ok(())
 }

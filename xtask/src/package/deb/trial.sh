@@ -21,6 +21,11 @@ is_state() { mountie status -o json | tr -d ' \n' | grep -q "\"state\":\"$1\""; 
 is_sick() { mountie status >/dev/null 2>&1; [ $? = 1 ]; }
 is_status() { property StatusText | grep -q "$1"; }
 is_other() { now=$(property MainPID); [ "$now" != 0 ] && [ "$now" != "$1" ] && [ "$(property ActiveState)" = active ]; }
+# What `doctor` says of each source, one a line.
+sources() { mountie doctor -o json | tr -d ' \n' | grep -o '{"name":"[a-z_]*","state":"[a-z_ ]*"' | sort; }
+running() { sources | sed -n 's/^{"name":"\(.*\)","state":"running"$/\1/p'; }
+have_begun() { running >/trial/in-unit; ! comm -23 /trial/alone /trial/in-unit | grep -q .; }
+is_mounted() { grep -q " $volume " /proc/self/mountinfo; }
 files() { find / -xdev \( -path /trial -o -path /var/log -o -path /tmp -o -path /var/cache -o -path /root \) -prune -o -print | sort; }
 
 # What a host without CAP_SYS_RESOURCE cannot give; nothing of it is the unit's own limit of a capability.
@@ -36,8 +41,26 @@ dpkg --install /trial/first.deb
 [ "$(systemctl is-enabled mountie)" = enabled ] || die "it is not enabled"
 [ "$(property WatchdogUSec)" = 30s ] || die "the watchdog is off"
 await "the first look" is_status "healthy"
-mountie doctor || [ $? = 69 ] || die "doctor: $?"
+mountie doctor || [ $? = 77 ] || die "doctor: $?"
 [ "$(stat -c %a /var/lib/mountie)" = 700 ] || die "the state is open to others"
+
+echo "── the unit's limits hold, and take nothing from the agent"
+pid=$(property MainPID)
+[ "$(readlink "/proc/$pid/ns/mnt")" = "$(readlink /proc/1/ns/mnt)" ] || die "the unit has a mount namespace of its own"
+[ "$(readlink "/proc/$pid/ns/net")" = "$(readlink /proc/1/ns/net)" ] || die "the unit has a network of its own"
+grep -q '^NoNewPrivs:[[:space:]]*1$' "/proc/$pid/status" || die "new privileges are not refused"
+if [ -e /proc/sys/kernel/seccomp/actions_avail ]; then
+    grep -q '^Seccomp:[[:space:]]*2$' "/proc/$pid/status" || die "no system call is refused"
+fi
+# What an agent has on this host without the unit's limits, it has within them.
+systemctl stop mountie
+running >/trial/alone
+for source in census consumers; do
+    grep -qx "$source" /trial/alone || die "$source does not run, even without the unit's limits"
+done
+systemctl start mountie
+await "every source runs that runs without the unit's limits" have_begun
+cat /trial/in-unit
 
 echo "── a volume that is named, and repaired under the unit's limits"
 mkdir -p /srv/data "$volume"
@@ -68,6 +91,8 @@ systemctl reload mountie
 await "the volume is repaired" is_state healthy
 [ "$(cat $volume/file)" = content ] || die "the volume is not what it was"
 repaired=$(pgrep -x bindfs)
+[ "$(cat "/proc/$repaired/oom_score_adj")" -ge 0 ] || die "the daemon is spared when memory runs out, as the agent is"
+if tr '\0' '\n' <"/proc/$repaired/environ" | grep -q NOTIFY_SOCKET; then die "the daemon has the agent's environment"; fi
 mountie describe data
 
 echo "── a loop that stands still is ended, and the volume lives on"
@@ -99,6 +124,7 @@ mountie pause data --reason "its mount is taken away"
 umount "$volume"
 await "the daemon has ended" sh -c '! pgrep -x bindfs'
 dpkg --remove mountie
+if pgrep -x bindfs || is_mounted; then die "the volume that was taken away is there again"; fi
 if pgrep -x mountie; then die "a process is left"; fi
 [ ! -e /usr/bin/mountie ] || die "the program is left"
 [ -f /etc/mountie/config.toml ] || die "the configuration is gone before a purge"
