@@ -78,7 +78,7 @@ pub(crate) async fn run(config: Config, from: config::Sources) -> ExitCode {
             None
         }
     };
-    let code = serve(config, from).await;
+    let (Ok(code) | Err(code)) = serve(config, from).await;
     drop(lock);
     info!("Agent ends");
     code
@@ -98,26 +98,17 @@ fn missing(config: &Config) -> Vec<(VolumeId, String)> {
     missing
 }
 
-async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
+/// Serves until it is told to end. An error is the code of what has kept it from beginning.
+async fn serve(mut config: Config, from: config::Sources) -> Result<ExitCode, ExitCode> {
     let mut host = doctor::host_facts();
     doctor::warn_of_missing(&host);
     let hindrance = permission::hindrance(&config);
     host.notes.extend(hindrance.map(|hindrance| hindrance.to_string()));
     config.policy = permitted(config.policy, hindrance);
-    let listeners = match listen(&config).await {
-        Ok(listeners) => listeners,
-        Err(code) => return code,
-    };
+    let listeners = listen(&config).await?;
     let namespace = namespace_or_own(&config);
-    let opened = match open_store(&config).await {
-        Ok(opened) => opened,
-        Err(code) => return code,
-    };
-
-    let metrics = match metrics() {
-        Ok(metrics) => metrics,
-        Err(code) => return code,
-    };
+    let opened = open_store(&config).await?;
+    let metrics = metrics()?;
     let mut facts = first_facts(&config, &namespace, &opened.store);
     let (snapshots, receiver) = watch::channel(Arc::new(facts.snapshot(Vec::new(), Vec::new(), false)));
     let (commands_tx, commands) = mpsc::channel(64);
@@ -161,7 +152,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
     let placed = listeners.serve(&routers);
     let code = event_loop.run().await;
     placed.into_iter().for_each(Placed::clear);
-    code
+    Ok(code)
 }
 
 fn executor_settings(config: &Config, namespace: &Namespace) -> remediation::Settings {

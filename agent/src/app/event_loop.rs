@@ -42,13 +42,12 @@ use crate::sys::clock;
 mod orders;
 mod pins;
 mod plans;
+mod reading;
 mod sensors;
 mod signals;
 
+use reading::{Reading, Reload};
 use signals::Signals;
-
-/// Reads the configuration again, from the same places.
-pub(super) type Reload = Arc<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
 
 /// What the loop is made of.
 pub(super) struct Parts {
@@ -98,12 +97,8 @@ pub(super) struct EventLoop {
     /// Plans that are about to change their volume's place say so first.
     shows: (mpsc::UnboundedSender<PlanId>, mpsc::UnboundedReceiver<PlanId>),
     asks: Asks,
-    reload: Reload,
     manager: ServiceManager,
-    /// The configuration is being read: its disk must not hold up the loop.
-    reading: JoinSet<Result<Config, ConfigErrors>>,
-    /// It was asked for again meanwhile.
-    read_again: bool,
+    reading: Reading,
     /// Where the executor makes its mounts, whatever a new configuration says.
     stage_root: BytePath,
     /// What stands in the way of every repair, whatever a new configuration says.
@@ -189,10 +184,8 @@ impl EventLoop {
             carriers: HashMap::new(),
             shows: mpsc::unbounded_channel(),
             asks,
-            reload,
             manager: ServiceManager::of_process(),
-            reading: JoinSet::new(),
-            read_again: false,
+            reading: Reading::new(reload),
             stage_root,
             hindrance,
             waiting: BTreeMap::new(),
@@ -252,7 +245,7 @@ impl EventLoop {
             event = self.sensors.recv() => event.map_or(Event::Closed, Event::Sensor),
             Some(end) = self.plans.join_next_with_id() => Event::Plan(end),
             answer = self.asks.answer() => Event::Answer(Box::new(answer)),
-            Some(Ok(config)) = self.reading.join_next() => Event::Configuration(Box::new(config)),
+            config = self.reading.done() => Event::Configuration(Box::new(config)),
             ended = self.sources.ended() => Event::Source(ended),
             news = self.plantings.news() => Event::Planting(news),
             Some(command) = self.commands.recv() => Event::Command(command),
@@ -301,7 +294,7 @@ impl EventLoop {
             Event::Planting(plantings::News::Ended(ended)) => self.take_planted(*ended),
             Event::Planting(plantings::News::Gone(order)) => self.feed(Input::ProbeReturned(order)),
             Event::Deadline => self.feed(Input::Deadline),
-            Event::Reload => self.read_configuration(),
+            Event::Reload => self.reading.ask(),
             Event::Configuration(read) => self.take_configuration(*read),
             Event::Pulse => {
                 self.publish();
@@ -379,15 +372,6 @@ impl EventLoop {
         self.pool.start(order);
     }
 
-    /// Reads the configuration again, beside the loop.
-    fn read_configuration(&mut self) {
-        self.read_again = !self.reading.is_empty();
-        if !self.read_again {
-            let reload = Arc::clone(&self.reload);
-            self.reading.spawn_blocking(move || reload());
-        }
-    }
-
     /// A new configuration is taken as a whole, a bad one not at all.
     fn take_configuration(&mut self, read: Result<Config, ConfigErrors>) {
         match read {
@@ -403,9 +387,6 @@ impl EventLoop {
                 self.feed(Input::Policy(policy));
             }
             Err(errors) => warn!(%errors, "The new configuration is wrong, continuing with the old one"),
-        }
-        if self.read_again {
-            self.read_configuration();
         }
     }
 
