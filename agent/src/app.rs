@@ -98,11 +98,10 @@ fn missing(config: &Config) -> Vec<(VolumeId, String)> {
 }
 
 async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
-    let mut host = doctor::host_facts();
-    doctor::warn_of_missing(&host);
     let hindrance = permission::hindrance(&config);
-    host.notes.extend(hindrance.map(|hindrance| hindrance.to_string()));
-    config.policy = permitted(config.policy, hindrance);
+    let host = doctor::host_facts(hindrance);
+    doctor::warn_of_missing(&host);
+    config = permitted(config, hindrance);
     let listeners = match listen(&config).await {
         Ok(listeners) => listeners,
         Err(code) => return code,
@@ -139,7 +138,6 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         executor: Executor::new(executor_settings(&config, &namespace)),
         asks: asks::Asks::new(asking_settings(&config, &namespace)),
         policy: config.policy,
-        hindrance,
         namespace: namespace.inode,
         opened,
         metrics,
@@ -153,7 +151,7 @@ async fn serve(mut config: Config, from: config::Sources) -> ExitCode {
         pool,
         plantings,
         pin_file: pinned.file,
-        reload: Arc::new(move || Config::load(&from)),
+        reload: Arc::new(move || Config::load(&from).map(|config| permitted(config, hindrance))),
     };
     let event_loop = EventLoop::new(parts);
     // Not before: the first scrape shows every volume that is expected.
