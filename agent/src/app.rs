@@ -100,11 +100,10 @@ fn missing(config: &Config) -> Vec<(VolumeId, String)> {
 
 /// Serves until it is told to end. An error is the code of what has kept it from beginning.
 async fn serve(mut config: Config, from: config::Sources) -> Result<ExitCode, ExitCode> {
-    let mut host = doctor::host_facts();
-    doctor::warn_of_missing(&host);
     let hindrance = permission::hindrance(&config);
-    host.notes.extend(hindrance.map(|hindrance| hindrance.to_string()));
-    config.policy = permitted(config.policy, hindrance);
+    let host = doctor::host_facts(hindrance);
+    doctor::warn_of_missing(&host);
+    config = permitted(config, hindrance);
     let listeners = listen(&config).await?;
     let namespace = namespace_or_own(&config);
     let opened = open_store(&config).await?;
@@ -131,7 +130,6 @@ async fn serve(mut config: Config, from: config::Sources) -> Result<ExitCode, Ex
         executor: Executor::new(executor_settings(&config, &namespace)),
         asks: asks::Asks::new(asking_settings(&config, &namespace)),
         policy: config.policy,
-        hindrance,
         namespace: namespace.inode,
         opened,
         metrics,
@@ -145,7 +143,7 @@ async fn serve(mut config: Config, from: config::Sources) -> Result<ExitCode, Ex
         pool,
         plantings,
         pin_file: pinned.file,
-        reload: Arc::new(move || Config::load(&from)),
+        reload: Arc::new(move || Config::load(&from).map(|config| permitted(config, hindrance))),
     };
     let event_loop = EventLoop::new(parts);
     // Not before: the first scrape shows every volume that is expected.

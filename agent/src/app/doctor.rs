@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::facts::Facts;
+use super::permission::{self, Hindrance};
 use super::sources::Sources;
 use super::{namespace_of, probe_settings};
 use crate::config::Config;
@@ -31,7 +32,7 @@ const fn needed_for(capability: Capability) -> &'static str {
 }
 
 /// Facts about the host, gathered once.
-pub(super) fn host_facts() -> HostFacts {
+pub(super) fn host_facts(hindrance: Option<Hindrance>) -> HostFacts {
     let support = KernelSupport::gather();
     let privileges = Capability::ALL.map(|capability| Privilege {
         name: capability.name().to_owned(),
@@ -39,7 +40,7 @@ pub(super) fn host_facts() -> HostFacts {
         needed_for: needed_for(capability).to_owned(),
         missed: support.misses(capability),
     });
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = hindrance.iter().map(ToString::to_string).collect();
     if support.user_namespace == Some(true) {
         notes.push(
             "this process is in a user namespace: its privileges do not count for the kernel".to_owned(),
@@ -78,7 +79,7 @@ pub(super) fn warn_of_missing(host: &HostFacts) {
 
 /// Tries everything out as an agent would at its start, and lets go of it again.
 pub(super) async fn look(config: &Config) -> DoctorReport {
-    let mut host = host_facts();
+    let mut host = host_facts(permission::hindrance(config));
     let mut facts = Facts::silent();
     let namespace = match namespace_of(config) {
         Ok(namespace) => namespace,

@@ -22,7 +22,6 @@ use super::asks::Asks;
 use super::changes::{Changes, PULSE};
 use super::doubt::is_in_doubt;
 use super::facts::Facts;
-use super::permission::Hindrance;
 use super::plantings::{self, Plantings};
 use super::ready::Ready;
 use super::service_manager::ServiceManager;
@@ -52,8 +51,6 @@ use signals::Signals;
 /// What the loop is made of.
 pub(super) struct Parts {
     pub(super) policy: Policy,
-    /// What stands in the way of every repair.
-    pub(super) hindrance: Option<Hindrance>,
     /// The mount namespace that is watched, where it is known.
     pub(super) namespace: Option<u32>,
     pub(super) opened: Opened,
@@ -101,8 +98,6 @@ pub(super) struct EventLoop {
     reading: Reading,
     /// Where the executor makes its mounts, whatever a new configuration says.
     stage_root: BytePath,
-    /// What stands in the way of every repair, whatever a new configuration says.
-    hindrance: Option<Hindrance>,
     /// People who wait for a probe.
     waiting: BTreeMap<VolumeId, Vec<Waiting>>,
     /// Their answers, which the next snapshot must hold first.
@@ -138,7 +133,6 @@ impl EventLoop {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts {
             policy,
-            hindrance,
             namespace,
             opened,
             metrics,
@@ -187,7 +181,6 @@ impl EventLoop {
             manager: ServiceManager::of_process(),
             reading: Reading::new(reload),
             stage_root,
-            hindrance,
             waiting: BTreeMap::new(),
             answers: Vec::new(),
             table_seen: false,
@@ -379,7 +372,7 @@ impl EventLoop {
                 info!("Configuration was read again; [agent] and [kernel] take effect at the next start");
                 let stage_root = self.stage_root.clone();
                 self.facts.check_deadline = super::check_deadline(&config.policy);
-                let policy = super::permitted(Policy { stage_root, ..config.policy }, self.hindrance);
+                let policy = Policy { stage_root, ..config.policy };
                 if self.plantings.configure(&policy) {
                     self.keep_pins(None);
                 }

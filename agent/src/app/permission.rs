@@ -56,15 +56,15 @@ fn decide(may_mount: Option<bool>, own: Option<Number>, watched: Option<Number>)
     (own != watched).then_some(Hindrance::OtherNetwork)
 }
 
-/// The policy without what this process cannot do: `act` becomes `dry-run` where something is in the way.
-pub(super) fn permitted(mut policy: Policy, hindrance: Option<Hindrance>) -> Policy {
-    policy.node = super::node_number();
-    let Some(hindrance) = hindrance else { return policy };
-    let lowered = lower(&mut policy);
+/// The configuration without what this process cannot do: `act` becomes `dry-run` where something is in the way.
+pub(super) fn permitted(mut config: Config, hindrance: Option<Hindrance>) -> Config {
+    config.policy.node = super::node_number();
+    let Some(hindrance) = hindrance else { return config };
+    let lowered = lower(&mut config.policy);
     if lowered > 0 {
-        warn!(volumes = lowered, why = %hindrance, "Nothing can be repaired here, continuing in mode dry-run");
+        warn!(volumes = lowered, why = %hindrance, "Nothing is repaired here by itself, continuing in mode dry-run");
     }
-    policy
+    config
 }
 
 /// How many settings were lowered.
@@ -113,13 +113,14 @@ mod tests {
         let text = "[defaults]\nmode = 'act'\n[[volume]]\nname = 'a'\nmountpoint = '/mnt/a'\nsource = 's:/a'\n\
                     fstype = 'nfs4'\nmode = 'act'\n[[volume]]\nname = 'b'\nmountpoint = '/mnt/b'\nsource = 's:/b'\n\
                     fstype = 'nfs4'\nmode = 'observe'\n";
-        let policy = Config::from_toml(text).unwrap().policy;
-        let modes = |policy: &Policy| {
+        let config = || Config::from_toml(text).unwrap();
+        let modes = |config: Config| {
+            let policy = config.policy;
             let volumes = policy.volumes.iter().map(|volume| volume.watch.mode);
             std::iter::once(policy.defaults.mode).chain(volumes).collect::<Vec<_>>()
         };
-        assert_eq!(modes(&permitted(policy.clone(), None)), [Mode::Act, Mode::Act, Mode::Observe]);
-        let lowered = permitted(policy, Some(Hindrance::OtherNetwork));
-        assert_eq!(modes(&lowered), [Mode::DryRun, Mode::DryRun, Mode::Observe]);
+        assert_eq!(modes(permitted(config(), None)), [Mode::Act, Mode::Act, Mode::Observe]);
+        let lowered = permitted(config(), Some(Hindrance::OtherNetwork));
+        assert_eq!(modes(lowered), [Mode::DryRun, Mode::DryRun, Mode::Observe]);
     }
 }

@@ -275,14 +275,14 @@ fn unread(bench: &mut Bench) -> Result<()> {
     let agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("v", "healthy")?;
 
-    let (reader, writer) = nix::unistd::pipe().context("no pipe")?;
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC).context("no pipe")?;
     let mut left = follower(&agent, &setup, writer)?;
     drop(reader);
     let status = left.ended_within(SOON)?;
     ensure!(status.success(), "nothing happens, nobody reads, and it ended with {status}");
 
     // Somebody holds the other end and reads nothing; there is no room for what happens.
-    let (_reader, writer) = nix::unistd::pipe2(OFlag::O_NONBLOCK).context("no pipe")?;
+    let (_reader, writer) = nix::unistd::pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).context("no pipe")?;
     let mut full = File::from(writer);
     while full.write(&[b'x'; 4096]).is_ok() {}
     while full.write(b"x").is_ok() {}

@@ -1,5 +1,6 @@
-# Runs the image beside a volume that breaks, as the chart runs it: once privileged, where the volume is repaired, once
-# with the capabilities that the chart names, with which the chart only watches. In mount and process namespaces of its own, which stand for a node.
+# Runs the image beside a volume that breaks, as the chart runs it: once privileged, where the volume is repaired; once
+# with a network of its own, where it must not be, whatever the configuration says; and once with the capabilities that
+# the chart names, with which the chart only watches. In mount and process namespaces of its own, which stand for a node.
 #   trial.sh BUNDLE NODE VALUES
 set -eu
 bundle=$1 node=$2 values=$3
@@ -38,6 +39,9 @@ TOML
 end() {
     runc --root "$node/runc" kill trial TERM 2>/dev/null || true
     await "the agent has ended" sh -c "! runc --root '$node/runc' kill trial 0"
+    # A daemon that a repair has started is in the container's control group.
+    umount -l "$volume" 2>/dev/null || true
+    await "the control group is empty" sh -c "! grep -qs . /sys/fs/cgroup/mountie-image-trial/cgroup.procs /sys/fs/cgroup/*/mountie-image-trial/cgroup.procs"
     runc --root "$node/runc" delete --force trial
 }
 trap 'runc --root "$node/runc" delete --force trial >/dev/null 2>&1 || true; umount -l "$volume" 2>/dev/null || true' EXIT
@@ -56,7 +60,7 @@ names = """CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID S
 NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN
 SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE
 MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE""".split()
-wanted = names if kind == "privileged" else re.findall(r"- (\w+)", listed)
+wanted = names if kind != "confined" else re.findall(r"- (\w+)", listed)
 # A machine that is itself confined cannot give what it does not have.
 caps = ["CAP_" + name for bit, name in enumerate(names) if name in wanted and held >> bit & 1]
 process = spec["process"]
@@ -66,10 +70,11 @@ process.pop("apparmorProfile", None)
 spec["root"]["readonly"] = True
 linux = spec["linux"]
 linux.pop("seccomp", None)
-linux["namespaces"] = [{"type": name} for name in ("mount", "ipc", "uts")]
+own = ["network"] if kind == "apart" else []
+linux["namespaces"] = [{"type": name} for name in ["mount", "ipc", "uts", *own]]
 linux["cgroupsPath"] = "/mountie-image-trial"
 linux["rootfsPropagation"] = "slave"
-if kind == "privileged":
+if kind != "confined":
     linux["maskedPaths"], linux["readonlyPaths"] = [], []
     linux["resources"] = {"devices": [{"allow": True, "access": "rwm"}]}
 bind = lambda source, to, *options: {
@@ -83,7 +88,7 @@ PY
 }
 
 told=""
-for kind in privileged confined; do
+for kind in privileged apart confined; do
     umount -l "$volume" 2>/dev/null || true
     bindfs --no-allow-other "$node/data" "$volume"
     configure observe
@@ -99,7 +104,7 @@ for kind in privileged confined; do
 import json, sys
 alone, inside = ({s["name"] for s in json.loads(text)["sources"] if s["state"] == "running"} for text in sys.argv[1:])
 print(*sorted(alone - inside))' "$alone" "$doctor")
-    [ "$kind" != privileged ] || [ -z "$down" ] || die "$kind: the container lacks what the node has: $down"
+    [ "$kind" = confined ] || [ -z "$down" ] || die "$kind: the container lacks what the node has: $down"
     pkill -KILL -x bindfs
     await "$kind: the volume is sick" is_state degraded
     if agent status >/dev/null; then die "$kind: status ends with 0 beside a sick volume"; fi
@@ -110,10 +115,17 @@ print(*sorted(alone - inside))' "$alone" "$doctor")
         await "$kind: the volume is repaired" is_state healthy
         [ "$(cat "$volume/file")" = content ] || die "$kind: the volume is not what it was"
         seen="sick and repaired"
+    elif [ "$kind" = apart ]; then
+        configure act
+        runc --root "$node/runc" kill trial HUP
+        await "$kind: a repair is due" grep -q "not carried out in mode dry-run" "$node/log"
+        agent doctor | grep -q "repairs need the network" || die "$kind: doctor does not say why nothing is repaired"
+        is_state degraded || die "$kind: it is no longer sick"
+        if [ -e "$volume/file" ]; then die "$kind: a mount was made in the container's network"; fi
+        seen="sick and left alone"
     fi
     peak=$(sed -n 's/^VmHWM:\s*\([0-9]*\) kB/\1/p' "/proc/$(cat "$node/pid")/status")
     end
     told="$told$kind: $seen, $((peak / 1024)) MiB at most${down:+, without: $down}; "
 done
-umount -l "$volume"
 echo "${told%; }"
