@@ -65,8 +65,10 @@ const FIND_LIMIT: Duration = Duration::from_secs(10);
 const NO_CHILD: Errno = Errno(11);
 
 /// Who holds what a plan is about to replace.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Holders {
+    /// When the search began: the plan's time runs from then on.
+    begun: Monotonic,
     /// Their mounts, by their ids.
     found: BTreeSet<u32>,
     /// Those with peers or a master.
@@ -136,14 +138,16 @@ impl Executor {
 
     /// Finds who holds what a plan is about to replace. Nothing is touched: it can be written down first.
     pub async fn find_holders(&self, plan: &Plan, control: &Control) -> Holders {
+        let begun = clock::now();
         let limits = Limits { wait: plan.timeout, act: FIND_LIMIT };
         let step = self.find_consumers(plan, limits, control.stopped()).await;
-        Holders { found: step.found, related: step.related }
+        Holders { begun, found: step.found, related: step.related }
     }
 
     /// Carries out a plan, with who holds what it replaces.
     pub async fn execute_knowing(&self, plan: Plan, holders: Holders, control: Control) -> PlanReport {
-        let mut course = Course { gone_at: self.absences.begin(&plan), ..Course::begin() };
+        let gone_at = self.absences.begin(&plan);
+        let mut course = Course { gone_at, begun: holders.begun, ..Course::begin() };
         let mut is_aside = true;
         (course.consumers, course.known.related) = (holders.found, holders.related);
         for action in &plan.actions {
@@ -322,9 +326,9 @@ struct Limits {
     act: Duration,
 }
 
-/// Somebody else was at work before the plan had shown anything.
+/// The plan was stopped before it had shown anything: somebody else was at work, or the agent ends.
 fn stopped(doing: &str) -> Step {
-    let text = format!("{doing}: stopped, somebody else changed what is mounted there");
+    let text = format!("{doing}: stopped before anything was shown");
     Step::new(Outcome::Refused(Refusal::TableChanged), text)
 }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use clap::{Command, CommandFactory as _};
+use clap::{Command, CommandFactory as _, ValueHint};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
@@ -57,7 +57,16 @@ fn definition() -> Command {
     with_volumes(Cli::command())
 }
 
-fn with_volumes(mut command: Command) -> Command {
+/// Names of files are left to the shell, which puts them on the line as one word whatever is in them.
+fn without_paths(command: Command) -> Command {
+    command.mut_args(|argument| {
+        let takes_values = argument.get_action().takes_values();
+        if takes_values { argument.value_hint(ValueHint::Other) } else { argument }
+    })
+}
+
+fn with_volumes(command: Command) -> Command {
+    let mut command = without_paths(command);
     let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     for name in names {
         command = command.mut_subcommand(name, with_volumes);
@@ -104,6 +113,18 @@ fn typed_socket(words: &[String]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_name_of_a_file_is_offered_since_bash_would_put_it_on_the_line_as_it_is() {
+        fn hints(command: &Command, found: &mut Vec<ValueHint>) {
+            let arguments = command.get_arguments().filter(|argument| argument.get_action().takes_values());
+            found.extend(arguments.map(clap::Arg::get_value_hint));
+            command.get_subcommands().for_each(|below| hints(below, found));
+        }
+        let mut found = Vec::new();
+        hints(&definition(), &mut found);
+        assert!(found.len() > 10 && found.iter().all(|hint| *hint == ValueHint::Other), "{found:?}");
+    }
 
     fn takes_a_volume(command: &Command, path: &str, found: &mut Vec<String>) {
         for argument in command.get_arguments() {

@@ -218,8 +218,13 @@ impl EventLoop {
                     break;
                 }
                 // Changes nothing that is shown.
-                Event::KeepAlive => self.manager.keep_alive(clock::now()),
+                Event::KeepAlive => {}
                 event => self.take(event),
+            }
+            // Also while there is always something to do, and no sleep ever ends.
+            let now = clock::now();
+            if self.manager.due().is_some_and(|due| due <= now) {
+                self.manager.keep_alive(now);
             }
         }
         self.end_plans(&mut signals).await;

@@ -21,7 +21,10 @@ pub(super) enum Hindrance {
     /// It may not mount.
     #[error("repairs need CAP_SYS_ADMIN")]
     NoPrivilege,
-    /// kernel: `alloc_fs_context`, fs/fs_context.c, since 5.1: a mount keeps the network namespace of who makes it.
+    /// It is asked of all, since a file system of the network may be what is mounted next.
+    ///
+    /// kernel: `alloc_fs_context`, fs/fs_context.c, since 5.1: takes the network namespace of who mounts, and file systems
+    /// of the network keep it.
     #[error(
         "repairs need the network of the mounts that are watched: a mount made in another one, such as a pod's, breaks \
          when that one ends (in Kubernetes: hostNetwork)"

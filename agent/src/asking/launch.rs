@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::exit_code::ExitCode;
-use crate::sys::{descriptors, parent_death};
+use crate::sys::{descriptors, out_of_memory, parent_death};
 
 /// Where programs are looked for. The agent's own environment never reaches a hook.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -19,6 +19,7 @@ pub const ASK_SUBCOMMAND: &str = "ask";
 #[must_use]
 pub fn run_ask_child(parent: u32, argv: &[OsString]) -> ExitCode {
     descriptors::close_inherited();
+    out_of_memory::take_no_precedence();
     if !parent_death::follow(parent).unwrap_or(false) {
         return ExitCode::Internal;
     }

@@ -59,13 +59,18 @@ fn fstab_defect(mountpoint: &BytePath, root: &Path) -> Option<String> {
         Ok(text) => fstab::find(&text, &[mountpoint])
             .err()
             .map(|error| format!("method \"fstab\": {error}; add the entry, or use another method")),
+        Err(error) if is_hidden(&error) => None,
         Err(error) => Some(format!("method \"fstab\": {} cannot be read: {error}", file.display())),
     }
 }
 
 fn unit_defect(unit: &str, root: &Path) -> Option<String> {
-    if !root.join(BOOTED).is_dir() {
-        return Some("method \"systemd\": systemd does not run here; use another method".to_owned());
+    match std::fs::metadata(root.join(BOOTED)) {
+        Ok(found) if found.is_dir() => {}
+        Err(error) if is_hidden(&error) => return None,
+        Ok(_) | Err(_) => {
+            return Some("method \"systemd\": systemd does not run here; use another method".to_owned());
+        }
     }
     // An instance is made from its template.
     let template = unit.split_once('@').and_then(|(name, rest)| {
@@ -80,6 +85,11 @@ fn unit_defect(unit: &str, root: &Path) -> Option<String> {
             "method \"systemd\": there is no unit {unit}; write unit = \"…\" with the unit that mounts, or add an entry to /etc/fstab and run systemctl daemon-reload"
         )
     })
+}
+
+/// Whoever checks a configuration may not look at the node: nothing can be said of it then.
+fn is_hidden(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::PermissionDenied
 }
 
 fn file_defect(path: &BytePath) -> Option<String> {

@@ -58,12 +58,22 @@ impl Shared {
     }
 
     /// All that was taken is written. How many lines were lost that nobody was told of, if somebody can be told.
-    fn rests(&self, works: bool) -> u64 {
+    fn untold(&self, works: bool) -> u64 {
+        // Where writing fails, the line about that fails as well, and would be one more to tell of.
+        if works { std::mem::take(&mut self.lock().lost) } else { 0 }
+    }
+
+    /// What was lost was told, or was not: then it is told the next time.
+    fn rests(&self, untold: u64) {
         let mut state = self.lock();
+        state.lost += untold;
         state.is_writing = false;
         self.changed.notify_all();
-        // Where writing fails, the line about that fails as well, and would be one more to tell of.
-        if works { std::mem::take(&mut state.lost) } else { 0 }
+    }
+
+    /// How many lines were lost so far.
+    fn lost(&self) -> u64 {
+        self.lock().lost
     }
 }
 
@@ -106,10 +116,14 @@ impl Queue {
                     works = out.write_all(&line).and_then(|()| out.flush()).is_ok();
                     shared.written(line.len(), !works);
                 }
-                let lost = shared.rests(works);
+                let lost = shared.untold(works);
+                let before = shared.lost();
                 if lost > 0 {
                     tell(lost);
                 }
+                // The line about it may have found no room either.
+                let is_told = lost == 0 || shared.lost() == before;
+                shared.rests(if is_told { 0 } else { lost });
             }
         })?;
         Ok((queue, rest))

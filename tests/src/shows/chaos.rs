@@ -38,6 +38,8 @@ const SENTINEL: &str = "chaos-7f3a";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Victim {
     Agent,
+    /// The agent is told to end, and does.
+    Told,
     /// A child of the agent's, or a helper below it.
     Helper,
     /// The daemon that serves the volume, or is about to.
@@ -57,9 +59,10 @@ impl Dice {
     }
 
     fn victim(&mut self) -> Victim {
-        match self.roll(4) {
+        match self.roll(5) {
             0 | 1 => Victim::Agent,
             2 => Victim::Helper,
+            3 => Victim::Told,
             _ => Victim::Daemon,
         }
     }
@@ -69,6 +72,7 @@ impl Dice {
 #[derive(Default)]
 struct Kills {
     agents: usize,
+    told: usize,
     helpers: usize,
     daemons: usize,
 }
@@ -121,18 +125,21 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
             }
         }
         if round % 25 == 0 || round == rounds {
-            let Kills { agents, helpers, daemons } = chaos.kills;
+            let Kills { agents, told, helpers, daemons } = chaos.kills;
             let found = violations.len();
             println!(
-                "round {round}: killed {agents} agents, {helpers} helpers, {daemons} daemons; {found} violations"
+                "round {round}: killed {agents} agents, {helpers} helpers, {daemons} daemons, ended {told} agents; {found} violations"
             );
         }
     }
     println!("rounds {done}, violations {}", violations.len());
     ensure!(violations.is_empty(), "{}", violations.join("\n"));
-    let Kills { agents, helpers, daemons } = chaos.kills;
+    let Kills { agents, told, helpers, daemons } = chaos.kills;
     let is_short = done < ROUNDS_TO_HIT_ALL;
-    ensure!(is_short || (agents > 0 && helpers > 0 && daemons > 0), "not all kinds of victims were hit");
+    ensure!(
+        is_short || [agents, told, helpers, daemons].iter().all(|count| *count > 0),
+        "not all kinds of victims were hit"
+    );
     Ok(())
 }
 
@@ -289,6 +296,12 @@ impl<'a> Chaos<'a> {
                 if let Some(agent) = self.agent.take() {
                     agent.kill()?;
                     self.kills.agents += 1;
+                }
+            }
+            Victim::Told => {
+                if let Some(mut agent) = self.agent.take() {
+                    agent.terminate(patiently(PATIENCE))?;
+                    self.kills.told += 1;
                 }
             }
             Victim::Helper => {

@@ -25,6 +25,9 @@ const KUBERNETES: [&str; 3] = ["1.25.0", "1.29.0", "1.36.0"];
 /// Kinds whose schemas do not come with Kubernetes.
 const OF_THE_OPERATOR: [&str; 2] = ["PodMonitor", "PrometheusRule"];
 
+/// The values with which the operator is given something.
+const OPERATORS_SET: &str = "prometheus";
+
 /// Values, and what must be said of them.
 const REFUSED: &[(&[&str], &str)] = &[
     (&["--set", "nonsense=1"], "nonsense"),
@@ -121,6 +124,9 @@ fn schemas(scene: &Scene) -> Result<String> {
         for kubernetes in KUBERNETES {
             let arguments: Vec<_> = values_of(values.as_deref()).collect();
             let text = render(scene, kubernetes, &arguments)?;
+            if name == OPERATORS_SET {
+                of_the_operator(&text)?;
+            }
             let file = place.join(format!("{name}-{kubernetes}.yaml"));
             std::fs::write(&file, text)?;
             let judged = validate(scene, &file, kubernetes).with_context(|| format!("{}", file.display()))?;
@@ -135,6 +141,21 @@ fn schemas(scene: &Scene) -> Result<String> {
         bail!("a misspelt key was not found: the check is worth nothing");
     }
     Ok(format!("{objects} objects for {}, {operator} of the Prometheus operator", KUBERNETES.join(", ")))
+}
+
+/// What the operator is given is there, and makes series as the rules want them: none that an update renames.
+fn of_the_operator(text: &str) -> Result<()> {
+    for kind in OF_THE_OPERATOR {
+        if !text.lines().any(|line| line == format!("kind: {kind}")) {
+            bail!("the chart gives no {kind} with the values {OPERATORS_SET}");
+        }
+    }
+    for part in ["targetLabel: instance", "action: labeldrop", "regex: pod|container|endpoint|namespace"] {
+        if !text.contains(part) {
+            bail!("the PodMonitor has no `{part}`: dashboards/README.md says what the rules need");
+        }
+    }
+    Ok(())
 }
 
 /// How many objects are right, of Kubernetes and of the operator; an error has those that are not.

@@ -10,6 +10,7 @@ use alloc::{format, string::String, vec::Vec};
 use crate::consumer::{Consumers, Dead, FileHolder, Found, StaleMount};
 use crate::engine::volume::{Shown, Volume};
 use crate::engine::{Engine, Output};
+use crate::health::Event;
 use crate::id::{MountId, SuperblockId};
 use crate::memory::LeftMemory;
 use crate::observation::PlanReport;
@@ -17,7 +18,7 @@ use crate::remediation::consumers::{Holding, is_guard};
 use crate::remediation::{Action, Plan};
 use crate::time::Monotonic;
 use crate::topology::Mount;
-use crate::verdict::Reason;
+use crate::verdict::{Reason, Verdict};
 use crate::volume::Reach;
 
 /// So many replaced superblocks are remembered of a volume. With more the oldest that no mount shows is forgotten: only
@@ -165,11 +166,12 @@ impl Volume {
         });
     }
 
-    /// Notes of which superblock it is sick, whenever its condition changes.
-    pub(super) fn note_death(&mut self) {
+    /// Notes of which superblock it is sick, when its condition has changed. Only a judgement is about what is shown: the
+    /// end of a plan keeps the reason of what the plan may have replaced.
+    pub(super) fn note_death(&mut self, event: Event) {
         if !self.condition.state.is_sick() {
             self.held.died = None;
-        } else if self.has_died() {
+        } else if matches!(event, Event::Judged(Verdict::Sick(_))) && self.has_died() {
             self.held.died = self.shown.as_ref().map(|shown| shown.superblock);
         }
     }
@@ -261,8 +263,12 @@ impl Volume {
         holders: BTreeSet<MountId>,
         now: Monotonic,
     ) {
-        let is_shown = self.shown.as_ref().is_some_and(|shown| shown.superblock == superblock);
-        if is_shown || holders.is_empty() {
+        if self.shown.as_ref().is_some_and(|shown| shown.superblock == superblock) {
+            // What is shown now may only be what has not been taken away yet.
+            self.held.ids.extend(holders);
+            return;
+        }
+        if holders.is_empty() {
             return;
         }
         let known = self.held.former.iter_mut().find(|former| former.is(superblock, true));

@@ -273,7 +273,7 @@ impl Volume {
         self.condition.reason = reason;
         self.condition.since = now;
         self.condition.since_wall = None;
-        self.note_death();
+        self.note_death(event);
         let is_bad = matches!(to, HealthState::Suspect | HealthState::Degraded);
         let transition = Transition {
             volume: self.id.clone(),

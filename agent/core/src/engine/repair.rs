@@ -212,11 +212,12 @@ impl Volume {
     pub(super) fn notice_source(&mut self, table: &MountTable) -> bool {
         let Some(source) = self.source_awaited() else { return false };
         let (Some(there), Some(shown)) = (table.mount_of(&source), self.own_mount()) else { return false };
-        let is_new = there.superblock != shown.superblock
-            && is_same_type(&shown.fstype, &there.fstype)
-            && self.source_tried != Some(there.id);
+        let is_candidate = there.superblock != shown.superblock && is_same_type(&shown.fstype, &there.fstype);
+        // A number is given out again: the next mount may have that of the last.
+        let id = is_candidate.then_some(there.id);
+        let is_new = is_candidate && self.source_tried != id;
+        self.source_tried = id;
         if is_new {
-            self.source_tried = Some(there.id);
             self.budget.hurry();
         }
         is_new
@@ -292,6 +293,7 @@ impl Volume {
             return Some(Event::PlanFailed);
         }
         self.last_outcome = None;
+        self.source_tried = None;
         self.evidence.forget_looks(now);
         // What the table says is from before: the old mount, or none while a device is mounted afresh.
         let shown = self.own_mount().map(|shown| shown.superblock);

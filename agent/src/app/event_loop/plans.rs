@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::engine::{Input, Transition};
+use agent_core::engine::{Input, Output, Transition};
 use agent_core::id::PlanId;
 use agent_core::observation::{PlanReport, Unfinished};
 use agent_core::remediation::asking::Question;
@@ -20,6 +20,7 @@ use super::{Event, EventLoop, told};
 use crate::export::metrics::Suppression;
 use crate::export::view::QuestionView;
 use crate::remediation::Control;
+use crate::sys::clock;
 
 /// A plan that has shown its new mount needs no longer to bring it to containers. The unit of the service manager must
 /// leave the agent more than this.
@@ -59,6 +60,7 @@ impl EventLoop {
     }
 
     pub(super) fn take_plan_end(&mut self, end: PlanEnd) {
+        self.take_shows();
         let Some((plan, report)) = self.tell_plan_end(end) else { return };
         self.sources.rescan();
         let is_cut_off = report.outcome == Outcome::Interrupted;
@@ -77,7 +79,6 @@ impl EventLoop {
             Err(error) => (error.id(), None),
         };
         let (plan, _) = self.carriers.remove(&id)?;
-        self.take_shows();
         let report = report.unwrap_or_else(|| {
             tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
             let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
@@ -97,6 +98,9 @@ impl EventLoop {
             return;
         }
         info!(plans = self.carriers.len(), "Repairs are brought to an end first");
+        // Who asks for something now is told at once that the agent is about to end.
+        self.commands.close();
+        while self.commands.try_recv().is_ok() {}
         for (_, stop) in self.carriers.values() {
             stop.stop();
         }
@@ -105,8 +109,7 @@ impl EventLoop {
         loop {
             tokio::select! {
                 end = self.plans.join_next_with_id() => match end {
-                    // Nothing follows from it any more.
-                    Some(end) => drop(self.tell_plan_end(end)),
+                    Some(end) => self.keep_plan_end(end),
                     None => return,
                 },
                 () = &mut patience => break,
@@ -115,6 +118,17 @@ impl EventLoop {
         }
         warn!(plans = self.carriers.len(), "Repairs are cut off, the next agent settles them");
         self.plans.abort_all();
+    }
+
+    /// Nothing is begun any more because a plan has ended, and all that the next agent must know of it is kept: how many
+    /// attempts there were, and to whom the plan has not come.
+    fn keep_plan_end(&mut self, end: PlanEnd) {
+        let Some((_, report)) = self.tell_plan_end(end) else { return };
+        let outputs = self.engine.handle(clock::now(), Input::PlanFinished(report));
+        let is_kept = |output: &Output| {
+            matches!(output, Output::Remember(_) | Output::Forget(_) | Output::Transition(_))
+        };
+        self.carry_out(outputs.into_iter().filter(is_kept).collect());
     }
 
     /// Ends a plan that has shown nothing yet.

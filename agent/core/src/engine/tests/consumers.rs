@@ -137,6 +137,22 @@ fn who_holds_the_old_one_is_known_also_when_a_look_finds_the_new_one_before_the_
 }
 
 #[test]
+fn what_a_failed_plan_brought_to_the_wrong_place_is_nobodys_dead_one() {
+    let mut world = World::healthy(vec![sshfs(Mode::Act, Reach::Unowned)]);
+    fall(&mut world);
+    let plan = world.running().pop().unwrap();
+    // The helper mounts something else; the plan sees that, and the volume is sick still for the old reason.
+    world.answer("a", Answer::Now(ProbeResult::WrongMount { found: device(99) }));
+    world.replace("/mnt/a", 20);
+    world.run(millis(10));
+    world.feed(followed(&plan, Outcome::Refused(Refusal::OtherVolume)));
+    world.run(millis(500));
+    assert!(asked(&world).iter().all(|dead| dead.superblock != device(20)), "{:?}", asked(&world));
+    heal(&mut world, 21);
+    assert!(asked(&world).iter().all(|dead| dead.superblock != device(20)), "{:?}", asked(&world));
+}
+
+#[test]
 fn a_look_that_came_too_early_does_not_hide_who_holds_what_a_failed_plan_replaced() {
     let mut world = World::healthy(vec![sshfs(Mode::Act, Reach::Unowned)]);
     fall(&mut world);
@@ -352,7 +368,7 @@ fn who_holds_what_a_plan_replaced_that_was_cut_off_is_looked_for() {
         world.run(millis(100));
     };
     let held = |world: &World| asked(world).into_iter().find(|dead| dead.holding.is_some());
-    // It has replaced nothing, or nobody else held it.
+    // It has replaced nothing yet, or nobody else held it.
     for input in [cut_off(device(10), &[31]), cut_off(device(77), &[])] {
         world.feed(input);
         settle(&mut world);
