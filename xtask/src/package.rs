@@ -69,15 +69,24 @@ struct Row {
 
 /// Runs the steps and prints the table; fails when one of them does.
 pub(crate) fn run(args: &PackageArgs) -> Result<()> {
+    carry_out(&args.kinds, args.bless).map(drop)
+}
+
+/// Only the steps of some kinds; how many there were.
+pub(crate) fn check(kinds: &[String]) -> Result<usize> {
+    carry_out(kinds, false)
+}
+
+fn carry_out(kinds: &[String], bless: bool) -> Result<usize> {
     need_root("package")?;
-    let chosen = choose(&args.kinds)?;
+    let chosen = choose(kinds)?;
     if chosen.iter().any(|step| step.kind == binary::KIND) {
         setup::run()?;
     }
     let folder = root().join("target/package");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let tools = Tools::in_folder(&folder.join("tools"));
-    let scene = Scene { folder, tools, version: version()?, bless: args.bless };
+    let scene = Scene { folder, tools, version: version()?, bless };
     let mut rows: Vec<Row> = Vec::new();
     for next in chosen {
         let is_hopeless = rows.iter().any(|row| stands_in_the_way(row, next.kind));
@@ -88,7 +97,7 @@ pub(crate) fn run(args: &PackageArgs) -> Result<()> {
     if failed > 0 {
         bail!("{failed} of {} steps failed or were not run", rows.len());
     }
-    Ok(())
+    Ok(rows.len())
 }
 
 /// The steps of some kinds, with the program where one of them consists of it; all, where none is named.

@@ -15,6 +15,7 @@ mod dashboards;
 mod docker;
 mod http;
 mod metrics;
+mod packages;
 mod rules;
 mod runbooks;
 mod tools;
@@ -36,6 +37,8 @@ enum Need {
     Promtool,
     /// The Python reader of OpenMetrics, which is strict.
     OpenMetricsReader,
+    /// What packages are checked with.
+    PackageTools,
     /// Node.js, with what looks at pages.
     Node,
     /// A browser.
@@ -52,6 +55,7 @@ impl Need {
             Self::Docker => "Docker",
             Self::Promtool => "promtool",
             Self::OpenMetricsReader => "python3-prometheus-client",
+            Self::PackageTools => "helm, linters",
             Self::Node => "Node.js",
             Self::Chromium => "Chromium",
             Self::World => "broken volumes, Prometheus",
@@ -69,7 +73,7 @@ struct Check {
 }
 
 /// Every check, in order.
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 17] = [
     rules::SYNTAX,
     rules::TESTED,
     runbooks::COMMANDS,
@@ -81,6 +85,7 @@ const CHECKS: [Check; 16] = [
     browser::TYPES,
     browser::OPENAPI,
     docker::PLUGIN,
+    packages::LINTED,
     // One more volume breaks in the last of them.
     browser::PAGE[0],
     browser::PAGE[1],
