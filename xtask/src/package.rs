@@ -48,6 +48,10 @@ const STEPS: &[&[Step]] = &[unit::STEPS, chart::STEPS, binary::STEPS, deb::STEPS
 /// Kinds that consist of the program.
 const OF_THE_PROGRAM: [&str; 2] = ["deb", "image"];
 
+/// How `unshare` starts a trial: what it mounts and starts ends with it.
+const OWN_NAMESPACES: [&str; 8] =
+    ["--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--kill-child", "--"];
+
 /// What steps are run with.
 struct Scene {
     /// Where everything is put.

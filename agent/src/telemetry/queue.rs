@@ -28,6 +28,8 @@ struct State {
     lost: u64,
     /// Some are on their way out.
     is_writing: bool,
+    /// What was lost is being told of: that line always finds room.
+    is_telling: bool,
 }
 
 #[derive(Default)]
@@ -59,21 +61,18 @@ impl Shared {
 
     /// All that was taken is written. How many lines were lost that nobody was told of, if somebody can be told.
     fn untold(&self, works: bool) -> u64 {
+        let mut state = self.lock();
+        state.is_telling = works && state.lost > 0;
         // Where writing fails, the line about that fails as well, and would be one more to tell of.
-        if works { std::mem::take(&mut self.lock().lost) } else { 0 }
+        if works { std::mem::take(&mut state.lost) } else { 0 }
     }
 
-    /// What was lost was told, or was not: then it is told the next time.
-    fn rests(&self, untold: u64) {
+    /// Nothing is on its way out.
+    fn rests(&self) {
         let mut state = self.lock();
-        state.lost += untold;
+        state.is_telling = false;
         state.is_writing = false;
         self.changed.notify_all();
-    }
-
-    /// How many lines were lost so far.
-    fn lost(&self) -> u64 {
-        self.lock().lost
     }
 }
 
@@ -117,13 +116,10 @@ impl Queue {
                     shared.written(line.len(), !works);
                 }
                 let lost = shared.untold(works);
-                let before = shared.lost();
                 if lost > 0 {
                     tell(lost);
                 }
-                // The line about it may have found no room either.
-                let is_told = lost == 0 || shared.lost() == before;
-                shared.rests(if is_told { 0 } else { lost });
+                shared.rests();
             }
         })?;
         Ok((queue, rest))
@@ -134,7 +130,7 @@ impl Write for Queue {
     /// Takes a whole line. Never waits, and never fails: there is nowhere to report to that reporting failed.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.shared.lock();
-        if state.bytes.saturating_add(line.len()) > self.room {
+        if state.bytes.saturating_add(line.len()) > self.room && !state.is_telling {
             state.lost += 1;
         } else {
             state.bytes += line.len();

@@ -160,13 +160,19 @@ fn bare(line: &str) -> String {
     out
 }
 
-fn followed(bench: &mut Bench) -> Result<()> {
+/// A volume that is well, and an agent that looks at it so often and has no kernel programs.
+fn well(bench: &Bench, interval: &str) -> Result<(Injector, Setup, Agent)> {
     let injector = Injector::start(bench, "volume", "here")?;
     let volume =
-        Volume::at("v", injector.mountpoint()).set("interval", "200ms").set("deadline", "2s").to_toml();
+        Volume::at("v", injector.mountpoint()).set("interval", interval).set("deadline", "2s").to_toml();
     let setup = Setup::new(bench, &format!("[kernel]\nfamily = \"off\"\n{volume}"))?;
     let agent = Agent::start_with(bench, &setup)?;
     agent.wait_state("v", "healthy")?;
+    Ok((injector, setup, agent))
+}
+
+fn followed(bench: &mut Bench) -> Result<()> {
+    let (injector, setup, agent) = well(bench, "200ms")?;
     let mut follower = Command::new(format!("/proc/{}/exe", agent.id()))
         .args(["events", "--follow", "-o", "json", "--socket"])
         .arg(&setup.socket)
@@ -220,12 +226,7 @@ fn followed(bench: &mut Bench) -> Result<()> {
 const DRAWN: &str = "\x1b[?1049h";
 
 fn in_the_background(bench: &mut Bench) -> Result<()> {
-    let injector = Injector::start(bench, "volume", "here")?;
-    let volume =
-        Volume::at("v", injector.mountpoint()).set("interval", "100ms").set("deadline", "2s").to_toml();
-    let setup = Setup::new(bench, &format!("[kernel]\nfamily = \"off\"\n{volume}"))?;
-    let agent = Agent::start_with(bench, &setup)?;
-    agent.wait_state("v", "healthy")?;
+    let (injector, setup, agent) = well(bench, "100ms")?;
     let watch = format!("/proc/{}/exe status --watch --socket {}", agent.id(), setup.socket.display());
     let jobs = format!("set -m\n{watch} &\necho it has begun\nread -r line\nfg %1\n");
     let jobs = bench.write("jobs.sh", jobs.as_bytes())?;
@@ -268,12 +269,7 @@ fn follower(agent: &Agent, setup: &Setup, out: impl Into<Stdio>) -> Result<Backg
 }
 
 fn unread(bench: &mut Bench) -> Result<()> {
-    let injector = Injector::start(bench, "volume", "here")?;
-    let volume =
-        Volume::at("v", injector.mountpoint()).set("interval", "100ms").set("deadline", "2s").to_toml();
-    let setup = Setup::new(bench, &format!("[kernel]\nfamily = \"off\"\n{volume}"))?;
-    let agent = Agent::start_with(bench, &setup)?;
-    agent.wait_state("v", "healthy")?;
+    let (injector, setup, agent) = well(bench, "100ms")?;
 
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC).context("no pipe")?;
     let mut left = follower(&agent, &setup, writer)?;

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::{Scene, Step, binary, licences};
+use super::{OWN_NAMESPACES, Scene, Step, binary, licences};
 use crate::command::root;
 use crate::quietly::quiet;
 use crate::setup::{Package, ensure_installed};
@@ -219,16 +219,7 @@ fn live(scene: &Scene) -> Result<String> {
     let script = scene.folder.join("image/trial.sh");
     fs::write(&script, TRIAL)?;
     let mut node = Command::new("unshare");
-    node.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-        "--kill-child",
-        "--",
-    ]);
+    node.args(OWN_NAMESPACES);
     node.args(["timeout", "600", "bash"])
         .arg(&script)
         .arg(bundle(scene))

@@ -66,7 +66,8 @@ impl EventLoop {
         let is_cut_off = report.outcome == Outcome::Interrupted;
         if is_cut_off {
             let Plan { id, volume, mountpoint, stage, old, marks, .. } = plan;
-            let holders = report.consumers.clone();
+            // They went with the task.
+            let holders = BTreeSet::new();
             let unfinished = Unfinished { plan: id, volume, mountpoint, stage, old, marks, holders };
             self.feed(Input::Unfinished(vec![unfinished]));
         }

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::super::OWN_NAMESPACES;
 use super::Scene;
 use crate::quietly::{quiet, tail};
 use crate::setup::{Package, ensure_installed};
@@ -103,17 +104,7 @@ fn boot(place: &Path, root: &Path) -> Result<()> {
     let script = place.join("boot.sh");
     fs::write(&script, BOOT)?;
     let mut boot = Command::new("timeout");
-    boot.args(["--kill-after=10", "900", "unshare"]);
-    boot.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-        "--kill-child",
-        "--",
-    ]);
+    boot.args(["--kill-after=10", "900", "unshare"]).args(OWN_NAMESPACES);
     // How it ends says nothing: the trial tells its own result.
     let ended = boot.arg("sh").arg(&script).arg(root).output().context("failed to start unshare");
     for hierarchy in HIERARCHIES {

@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 
 use super::super::{Api, PREVIEWS_AT_ONCE, listen, routers};
 use super::*;
-use crate::export::Snapshot;
 use crate::export::metrics::Metrics;
 use crate::export::sample::{mount_plan, sample_chronicle, sample_host, sample_snapshot};
+use crate::export::{Snapshot, SnapshotReceiver};
 
 /// What the event loop was told, and what it says.
 type Came = mpsc::UnboundedReceiver<(Order, Actor)>;
@@ -33,6 +33,11 @@ impl Drop for Server {
     }
 }
 
+fn api(snapshots: SnapshotReceiver, commands: mpsc::Sender<Command>) -> Api {
+    let metrics = Metrics::new().unwrap();
+    Api { snapshots, metrics, commands, chronicle: sample_chronicle(), host: sample_host() }
+}
+
 impl Server {
     /// Each order takes the next of `answers`, the last one for all that follow.
     async fn start(mut answers: Vec<(Answer, bool)>) -> Self {
@@ -41,13 +46,7 @@ impl Server {
         let (_, snapshots) = watch::channel(Arc::new(snapshot));
         let (commands, mut orders) = mpsc::channel(8);
         let (told, came) = mpsc::unbounded_channel();
-        let api = Api {
-            snapshots,
-            metrics: Metrics::new().unwrap(),
-            commands,
-            chronicle: sample_chronicle(),
-            host: sample_host(),
-        };
+        let api = api(snapshots, commands);
         let listener = listen::bind_unix(&directory.path().join("s")).await.unwrap();
         let serving = tokio::spawn(async move {
             listen::serve_unix(listener, routers(api).all).await;
@@ -178,13 +177,7 @@ async fn a_crowd_that_asks_for_plans_over_tcp_leaves_the_way_of_orders_free() {
     let (_publish, snapshots) = watch::channel(Arc::new(snapshot));
     let (commands, mut orders) = mpsc::channel(ROOM);
     let own_way = commands.clone();
-    let api = Api {
-        snapshots,
-        metrics: Metrics::new().unwrap(),
-        commands,
-        chronicle: sample_chronicle(),
-        host: sample_host(),
-    };
+    let api = api(snapshots, commands);
     let listener = listen::bind_tcp("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(listen::serve_tcp(listener, routers(api).all));
