@@ -49,7 +49,7 @@ pub fn add_unowned(key: &CounterKey) {
 /// Adds a report that is nobody's call: of a device or of the file system itself.
 #[inline(always)]
 pub fn add_report(s_dev: u32, errno: u16, op: u8) {
-    add_unowned(&CounterKey { root_ino: 0, s_dev, errno, op, reserved: 0 });
+    add_unowned(&CounterKey { root_ino: 0, s_dev, errno, op, by_name: 0 });
 }
 
 #[inline(always)]

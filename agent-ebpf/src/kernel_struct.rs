@@ -87,6 +87,12 @@ pub fn inode_of_entry(entry: Address) -> Option<u64> {
     read(follow(entry, offset!(dentry_d_inode))?, offset!(inode_i_ino))
 }
 
+/// The directory entry above.
+#[inline(always)]
+pub fn parent_of_entry(entry: Address) -> Option<Address> {
+    follow(entry, offset!(dentry_d_parent))
+}
+
 /// Copies the name of a directory entry, with its end mark, into words that are zero; whether that worked. The
 /// helper writes nothing behind the end mark.
 ///
@@ -138,7 +144,21 @@ pub fn is_file_or_directory(path: Address) -> Option<bool> {
 #[inline(always)]
 pub fn is_socket(file: Address) -> bool {
     const SOCKET: u16 = 0o140_000;
-    format(file.wrapping_add(u64::from(offset!(file_f_path)))) == Some(SOCKET)
+    format(path_of_file(file)) == Some(SOCKET)
+}
+
+/// Whether a `struct path` ends at something that has only its name in the file system: a FIFO, a device node, a
+/// socket. What it says of data is said by whatever is behind it.
+#[inline(always)]
+pub fn is_special(path: Address) -> bool {
+    const SPECIAL: u32 = 1 << 0o1 | 1 << 0o2 | 1 << 0o6 | 1 << 0o14;
+    format(path).is_some_and(|format| SPECIAL >> (format >> 12) & 1 == 1)
+}
+
+/// Where the `struct path` of an open file is.
+#[inline(always)]
+pub fn path_of_file(file: Address) -> Address {
+    file.wrapping_add(u64::from(offset!(file_f_path)))
 }
 
 /// What kind of file a `struct path` ends at.

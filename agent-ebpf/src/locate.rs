@@ -37,12 +37,16 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The counter for a place.
+    /// The counter for a place that is certain.
     #[inline(always)]
     pub fn key(&self, s_dev: u32, root_ino: u64) -> CounterKey {
-        CounterKey { root_ino, s_dev, errno: self.errno, op: self.op, reserved: 0 }
+        CounterKey { root_ino, s_dev, errno: self.errno, op: self.op, by_name: 0 }
     }
 }
+
+/// How many directories above the root of a mount a named root is looked for: a directory that is bound from deeper
+/// inside a volume belongs to that volume.
+const STEPS: u32 = 16;
 
 /// The place of a `vfsmount`, if its superblock is tracked: superblock, root and flags. The root is 0 when it cannot
 /// be read.
@@ -50,33 +54,62 @@ impl Failure {
 pub fn by_mount(vfsmount: Address) -> Option<(u32, u64, u32)> {
     let s_dev = kernel_struct::device_of_mount(vfsmount)?;
     let flags = tracked(s_dev)?;
-    let root_ino = match root(vfsmount, flags) {
-        Some(root_ino) if root_ino != 0 => named(RootKey { root_ino, s_dev, reserved: 0 }),
-        Some(_) | None => 0,
-    };
+    let root_ino = kernel_struct::root_of_mount(vfsmount).map_or(0, |entry| root(entry, s_dev, flags));
     Some((s_dev, root_ino, flags))
 }
 
-/// The root, if the agent has named it.
+/// Whether the agent has named the root.
 #[inline(always)]
-fn named(key: RootKey) -> u64 {
+fn is_named(root_ino: u64, s_dev: u32) -> bool {
     // SAFETY: only whether there is a row is asked.
-    let is_named = unsafe { ROOTS.get(&key) }.is_some();
-    if is_named { key.root_ino } else { OTHER_ROOT }
+    unsafe { ROOTS.get(&RootKey { root_ino, s_dev, reserved: 0 }) }.is_some()
 }
 
-/// What stands for the root of a `vfsmount`: its inode number, but for subvolumes.
+/// What stands for the root of a mount: its inode number, but for subvolumes. One that is not named is the first named
+/// one above it, and [`OTHER_ROOT`] where there is none. 0 when it cannot be read.
 #[inline(always)]
-fn root(vfsmount: Address, flags: u32) -> Option<u64> {
-    let entry = kernel_struct::root_of_mount(vfsmount)?;
-    let inode = kernel_struct::inode_of_entry(entry)?;
-    let may_be_subvolume = flags & TRACKED_SUBVOLUMES != 0 && inode == subvolume::ROOT_INODE;
-    Some(if may_be_subvolume { root_by_name(entry) } else { inode })
+fn root(entry: Address, s_dev: u32, flags: u32) -> u64 {
+    let Some(inode) = kernel_struct::inode_of_entry(entry) else { return 0 };
+    let own = if is_of_subvolume(inode, flags) { root_by_name(entry) } else { inode };
+    if own == 0 || is_named(own, s_dev) { own } else { root_above(entry, s_dev, flags) }
+}
+
+/// Whether this is the inode number of every subvolume's root.
+#[inline(always)]
+fn is_of_subvolume(inode: u64, flags: u32) -> bool {
+    flags & TRACKED_SUBVOLUMES != 0 && inode == subvolume::ROOT_INODE
+}
+
+/// The first named root above a directory. Above the root of a subvolume nothing is looked for. Once in each program.
+///
+/// kernel: `dentry::d_parent`, include/linux/dcache.h, all versions; the topmost entry is its own parent.
+#[inline(never)]
+fn root_above(entry: Address, s_dev: u32, flags: u32) -> u64 {
+    let mut below = entry;
+    for _ in 0..STEPS {
+        let parent = kernel_struct::parent_of_entry(below);
+        let Some(parent) = parent.filter(|parent| *parent != below) else { break };
+        let Some(inode) = kernel_struct::inode_of_entry(parent) else { break };
+        if is_of_subvolume(inode, flags) {
+            let root_ino = name_of_root(parent);
+            return if is_named(root_ino, s_dev) { root_ino } else { OTHER_ROOT };
+        }
+        if is_named(inode, s_dev) {
+            return inode;
+        }
+        below = parent;
+    }
+    OTHER_ROOT
 }
 
 /// What stands for the root of a subvolume, 0 when its name cannot be read. Once in each program.
 #[inline(never)]
 fn root_by_name(entry: Address) -> u64 {
+    name_of_root(entry)
+}
+
+#[inline(always)]
+fn name_of_root(entry: Address) -> u64 {
     let Some(name) = ROOT_NAME.get_ptr_mut(scratch_row()) else { return 0 };
     // SAFETY: a checked pointer to this processor's own row. A program that interrupts this one here may mix two
     // names: no root is known by that, and the failure counts for every volume on the superblock.

@@ -1,7 +1,7 @@
 //! Every map, with the reason for its size, and the globals that the agent sets before loading.
 
 use agent_common::key::{CounterKey, CounterValue, NameBytes, NameValue, NameWindow, RootKey};
-use agent_common::record::NameRecord;
+use agent_common::record::{BlockedRecord, NameRecord};
 use agent_common::settings::{self, Filter, LowerDevice, ModuleOffsets, Offsets, SyscallRow, dropped};
 use agent_common::subvolume::NameWords;
 use aya_ebpf::macros::map;
@@ -87,6 +87,11 @@ pub static SPOTS: PerCpuArray<[Spot; 2]> = PerCpuArray::with_max_entries(setting
 #[map]
 pub static ROOT_NAME: PerCpuArray<NameWords> = PerCpuArray::with_max_entries(settings::SCRATCH_ROWS, 0);
 
+/// The task that is looked at by the census: too large for the stack. Costs 2.3 KiB a processor.
+#[map]
+pub static BLOCKED_RECORD: PerCpuArray<BlockedRecord> =
+    PerCpuArray::with_max_entries(settings::SCRATCH_ROWS, 0);
+
 /// Where functions inside a call have failed, by thread, until the call ends. Old ones fall out.
 #[map]
 pub static NOTES: LruHashMap<u64, Note> = LruHashMap::with_max_entries(4096, 0);
@@ -119,6 +124,7 @@ pub static OFFSETS: Offsets = Offsets {
     vfsmount_mnt_sb: 0,
     super_block_s_dev: 0,
     dentry_d_inode: 0,
+    dentry_d_parent: 0,
     dentry_name: 0,
     inode_i_ino: 0,
     inode_i_sb: 0,
@@ -136,6 +142,8 @@ pub static OFFSETS: Offsets = Offsets {
     vma_vm_start: 0,
     vma_vm_pgoff: 0,
     vma_vm_file: 0,
+    task_fault_code: 0,
+    fault_store_mask: 0,
     page_shift: 0,
     task_pid: 0,
     task_comm: 0,

@@ -35,10 +35,13 @@ pub fn on_mount(errno: u16, vfsmount: Option<Address>) {
     }
 }
 
-/// Notes a failure on an open file.
+/// Notes a failure at a `struct path`, that of an open file included. Nothing of special files: what fails there may be
+/// the device.
 #[inline(always)]
-pub fn on_file(errno: u16, file: Address) {
-    on_mount(errno, kernel_struct::mount_of_file(file));
+pub fn on_path(errno: u16, path: Address) {
+    if !kernel_struct::is_special(path) {
+        on_mount(errno, follow(path, offset!(path_mnt)));
+    }
 }
 
 /// Notes a failure on a directory entry: its superblock, whatever mount it was reached through.

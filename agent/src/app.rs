@@ -43,6 +43,7 @@ mod marks;
 mod permission;
 mod plantings;
 mod ready;
+mod reports;
 mod service_manager;
 mod sources;
 mod state;

@@ -1,4 +1,5 @@
-//! What is asked before a repair, and of whom: the operator's hook, and whether the server can be reached.
+//! What is asked before a repair, and of whom: the operator's hook, whether the server can be reached, and where a mount
+//! point leads at which nothing is mounted.
 //!
 //! Each question is one future with a deadline, beside the event loop. A hook's program is a process group of its own
 //! that can be killed, started by way of a disposable child (`mountie ask`, [`run_ask_child`]); a server is tried by a disposable child in the network of those whose mounts are watched
@@ -11,13 +12,16 @@ use std::sync::atomic::AtomicUsize;
 
 use agent_core::engine::ReachOrder;
 use agent_core::observation::{Reach, ReachReport};
+use agent_core::path::BytePath;
 use agent_core::remediation::asking::{Answer, AnswerReport, NoAnswer, Question};
 use agent_core::secret::hide;
 use agent_core::volume::{HookAddress, HookWay};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 pub(crate) mod answer;
 mod exec;
+mod follow;
 mod launch;
 mod places;
 mod post;
@@ -46,6 +50,9 @@ pub struct Settings {
     pub network: Option<PathBuf>,
 }
 
+/// So many paths are followed at a time.
+const FOLLOWING_MAX: usize = 4;
+
 /// Asks. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Asker {
@@ -54,8 +61,10 @@ pub struct Asker {
     stuck: Arc<AtomicUsize>,
     /// Threads that look for hooks.
     connecting: Arc<AtomicUsize>,
-    /// Children that try servers.
+    /// Children that try servers, or follow paths.
     trying: Arc<AtomicUsize>,
+    /// Paths are followed a few at a time: at the start of a node there may be many, and each has its answer.
+    following: Arc<Semaphore>,
 }
 
 /// Why there is no answer, and what people are told of it.
@@ -76,7 +85,8 @@ impl Asker {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let (stuck, connecting, trying) = (Arc::default(), Arc::default(), Arc::default());
-        Self { settings: Arc::new(settings), stuck, connecting, trying }
+        let following = Arc::new(Semaphore::new(FOLLOWING_MAX));
+        Self { settings: Arc::new(settings), stuck, connecting, trying, following }
     }
 
     /// Asks a hook, with the evidence as JSON.
@@ -106,11 +116,22 @@ impl Asker {
 
     /// Tries a server.
     pub async fn reach(&self, order: ReachOrder) -> ReachReport {
-        let reach = reach::ask(&self.settings, &order, &self.trying).await.unwrap_or_else(|error| {
+        let said = reach::ask(&self.settings, &order, &self.trying).await;
+        let (reach, addresses) = said.unwrap_or_else(|error| {
             tracing::debug!(error = %crate::error_chain::chain(&error), "A server could not be tried");
-            Reach::Unknown
+            (Reach::Unknown, Vec::new())
         });
-        ReachReport { service: order.service, reach }
+        ReachReport { service: order.service, reach, addresses }
+    }
+
+    /// Follows a path over symbolic links. `None`: it leads to no other, or nobody can tell.
+    pub async fn follow(&self, path: &BytePath) -> Option<BytePath> {
+        // It is never closed.
+        let _turn = self.following.acquire().await;
+        follow::ask(&self.settings, path, &self.trying).await.unwrap_or_else(|error| {
+            tracing::debug!(error = %crate::error_chain::chain(&error), "A mount point could not be followed");
+            None
+        })
     }
 }
 

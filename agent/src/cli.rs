@@ -95,7 +95,7 @@ pub enum Command {
     /// The disposable process that looks for waiting tasks in procfs.
     #[command(hide = true)]
     Census(CensusArgs),
-    /// The disposable process that tries whether a server can be reached.
+    /// The disposable process that tries whether a server can be reached, or where a path leads.
     #[command(hide = true)]
     Reach(ReachArgs),
     /// The disposable process that becomes the program of a hook.

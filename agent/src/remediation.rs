@@ -15,8 +15,8 @@ use agent_core::errno::Errno;
 use agent_core::id::{MountId, PlanId};
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
-use agent_core::remediation::plan::server_name;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
+use agent_core::source::server;
 use agent_core::time::Monotonic;
 use tokio::time::timeout;
 
@@ -40,6 +40,7 @@ mod redact;
 mod restart;
 mod scene;
 mod servers;
+mod source;
 mod stage;
 mod swap;
 mod unmount;
@@ -57,6 +58,11 @@ use wire::{Known, Related, Request, Step, WireAction};
 
 /// The time an undo step gets at least: the plan's own may be used up.
 const UNDO_LIMIT: Duration = Duration::from_secs(10);
+/// The time that the move of the new mount, and each step after it, get at least: the plan's own may be nearly used
+/// up by then, and what is cut off between its halves leaves two mounts, or none.
+const SHOW_LIMIT: Duration = Duration::from_secs(5);
+/// How often a swap is begun whose child is killed.
+const SWAPS: u32 = 3;
 /// How long the last helper of a volume, or of a server, may take to be gone: it has ended, or was killed.
 const LINGER: Duration = Duration::from_secs(2);
 /// Looking through all mount tables of a node, which reads procfs alone.
@@ -152,6 +158,9 @@ impl Executor {
         (course.consumers, course.known.related) = (holders.found, holders.related);
         for action in &plan.actions {
             let limits = course.limits(&plan, action);
+            course.has_begun_to_swap |= matches!(action, Action::Swap { .. });
+            course.has_begun_to_unmount |= matches!(action, Action::UnmountOld);
+            course.actions_begun += 1;
             let step = if is_aside && control.is_stopped() {
                 (stopped(name(action)), Duration::ZERO)
             } else if is_aside && action.is_aside() {
@@ -160,6 +169,7 @@ impl Executor {
             } else {
                 if std::mem::replace(&mut is_aside, false) {
                     control.shows(plan.id);
+                    self.find_again(&plan, &mut course).await;
                 }
                 self.carry_out(&plan, action, limits, (&mut course, pending())).await
             };
@@ -173,10 +183,15 @@ impl Executor {
         }
         if !course.outcome.is_success() {
             for action in &plan.undo {
+                if !course.is_to_be_undone(action) {
+                    continue;
+                }
                 let left = course.left(&plan).max(UNDO_LIMIT);
                 let limits = Limits { wait: left, act: left };
                 let (step, took) = self.carry_out(&plan, action, limits, (&mut course, pending())).await;
                 course.steps.push(line(&format!("undo {}", name(action)), &step, took));
+                course.put_back |= matches!(action, Action::MountAgain) && step.outcome == Outcome::Changed;
+                course.take_gap(&step);
             }
         }
         self.note(plan.id, None);
@@ -184,20 +199,42 @@ impl Executor {
         course.report(&plan)
     }
 
-    /// A swap whose child was killed may be done by half: the new mount lies beneath the old one. Nothing but the rest of
-    /// it puts that in order while the new one is still known, and where nothing was done it begins anew.
+    /// What has begun to hold the old mount while the new one was made. For the last time, that one proves its number.
+    async fn find_again(&self, plan: &Plan, course: &mut Course) {
+        let left = course.left(plan);
+        let limits = Limits { wait: left, act: FIND_LIMIT.min(left / 2) };
+        let step = self.find_consumers(plan, limits, pending()).await;
+        course.consumers.extend(step.found);
+        // Those that were known had their peers when the plan began, too.
+        for (id, group) in step.related {
+            course.known.related.entry(id).or_insert(group);
+        }
+    }
+
+    /// A swap whose child was killed, also at its deadline, may be done by half: the new mount lies beneath the old
+    /// one, or nothing is mounted. Nothing but the rest of it puts that in order while the new one is still known,
+    /// and where nothing was done it begins anew. Not beside a child that does not die: its last call may still be
+    /// carried out.
     async fn once_more(
         &self,
         plan: &Plan,
         action: &Action,
-        (course, lost): (&mut Course, (Step, Duration)),
+        (course, mut last): (&mut Course, (Step, Duration)),
     ) -> (Step, Duration) {
-        if !matches!(action, Action::Swap { .. }) || !matches!(lost.0.outcome, Outcome::HelperFailed(_)) {
-            return lost;
+        let is_cut_off = |step: &Step| match step.outcome {
+            Outcome::HelperFailed(_) => true,
+            Outcome::TimedOut => !step.lives_on,
+            _ => false,
+        };
+        for _ in 1..SWAPS {
+            if !matches!(action, Action::Swap { .. }) || !is_cut_off(&last.0) {
+                break;
+            }
+            course.steps.push(line(name(action), &last.0, last.1));
+            let limits = course.limits(plan, action);
+            last = self.carry_out(plan, action, limits, (&mut *course, pending())).await;
         }
-        course.steps.push(line(name(action), &lost.0, lost.1));
-        let limits = course.limits(plan, action);
-        self.carry_out(plan, action, limits, (course, pending())).await
+        last
     }
 
     /// What running plans have done so far.
@@ -280,7 +317,7 @@ impl Executor {
         let volume = self.servers.of_volume(&plan.volume).take();
         let Ok(volume) = timeout(wait.min(LINGER), volume).await else { return Err(stuck("volume")) };
         let named = match action {
-            Action::Stage { source, .. } => server_name(source),
+            Action::Stage { source, fstype, .. } => server(fstype, source),
             _ => None,
         };
         let Some(server) = named.or(plan.server.as_deref()) else { return Ok(volume.into_iter().collect()) };
@@ -305,8 +342,10 @@ impl Executor {
 const fn runs_helper(action: &Action) -> bool {
     match action {
         Action::Stage { .. } | Action::RunInPlace { .. } | Action::RestartUnit { .. } => true,
-        Action::CheckStaged { .. }
+        Action::CheckSource { .. }
+        | Action::CheckStaged { .. }
         | Action::AbortConnection { .. }
+        | Action::MountAgain
         | Action::UnmountOld
         | Action::Swap { .. }
         | Action::Verify { .. }
@@ -334,9 +373,12 @@ fn stopped(doing: &str) -> Step {
 
 fn settle(ending: Result<Ending, ChildError>) -> Step {
     match ending {
-        Ok(Ending::Done(step)) => step,
+        Ok(Ending::Done(step)) => *step,
         Ok(Ending::Stopped(doing)) => stopped(&doing),
-        Ok(Ending::TimedOut(doing)) => Step::new(Outcome::TimedOut, format!("{doing}: did not come back")),
+        Ok(Ending::TimedOut { doing, lives_on }) => {
+            let step = Step::new(Outcome::TimedOut, format!("{doing}: did not come back"));
+            Step { lives_on, ..step }
+        }
         Ok(Ending::Lost { code, doing }) => Step::new(
             Outcome::HelperFailed(code),
             format!("{doing}: the child ended without an answer ({code})"),
@@ -370,6 +412,15 @@ struct Course {
     consumers: BTreeSet<u32>,
     /// Mounts that consumers lost, by their ids.
     left_behind: BTreeSet<u32>,
+    /// Whatever the swap has done may be done by half.
+    has_begun_to_swap: bool,
+    /// The old file system may be gone, also where nobody said so.
+    has_begun_to_unmount: bool,
+    /// A child was given up, and is in a call that may still be carried out.
+    lives_on: bool,
+    /// What was taken away is shown again, read-only.
+    put_back: bool,
+    actions_begun: usize,
 }
 
 impl Course {
@@ -378,9 +429,27 @@ impl Course {
         plan.timeout.saturating_sub(clock::now().since(self.begun))
     }
 
+    /// Whether the plan came to what this would put in order.
+    fn is_to_be_undone(&self, action: &Action) -> bool {
+        match action {
+            // The last call of a child that lives on may still be carried out: what goes by the place alone waits.
+            Action::DetachTop | Action::MountAgain if self.lives_on => false,
+            Action::DetachTop => self.has_begun_to_swap,
+            // Another device is by now where the old one was.
+            Action::MountAgain => {
+                let may_be_gone = self.gone_at.is_some() || self.has_begun_to_unmount;
+                may_be_gone && self.outcome != Outcome::Refused(Refusal::OtherVolume)
+            }
+            _ => true,
+        }
+    }
+
     /// The time that an action has, if it begins now.
     fn limits(&self, plan: &Plan, action: &Action) -> Limits {
-        let left = self.left(plan);
+        // What comes after a swap is no less needed where that has used up the time.
+        let shows = matches!(action, Action::Swap { .. } | Action::Verify { .. });
+        let left =
+            if shows || self.has_begun_to_swap { self.left(plan).max(SHOW_LIMIT) } else { self.left(plan) };
         Limits { wait: left, act: left.min(plan.limit(action)) }
     }
 
@@ -394,6 +463,11 @@ impl Course {
             known: Known::default(),
             consumers: BTreeSet::new(),
             left_behind: BTreeSet::new(),
+            has_begun_to_swap: false,
+            has_begun_to_unmount: false,
+            lives_on: false,
+            put_back: false,
+            actions_begun: 0,
         }
     }
 
@@ -401,7 +475,19 @@ impl Course {
     fn record(&mut self, name: &str, (step, took): (Step, Duration)) -> bool {
         self.steps.push(line(name, &step, took));
         self.known.number_proves_nothing |= step.number_proves_nothing;
+        self.lives_on |= step.lives_on;
+        self.take_gap(&step);
         self.known.former = step.former.or_else(|| self.known.former.take());
+        let goes_on = step.outcome.is_success();
+        // One change makes the plan one that changed something.
+        if step.outcome != Outcome::AlreadySo {
+            self.outcome = step.outcome;
+        }
+        goes_on
+    }
+
+    /// For how long the place has shown nothing, as far as this step tells of it.
+    fn take_gap(&mut self, step: &Step) {
         self.gone_at = step.gone_at.or(self.gone_at);
         self.gap = match (self.gone_at, step.shown_at) {
             (Some(gone), Some(shown)) => {
@@ -410,12 +496,6 @@ impl Course {
             }
             (Some(_), None) | (None, _) => step.gap.or(self.gap),
         };
-        let goes_on = step.outcome.is_success();
-        // One change makes the plan one that changed something.
-        if step.outcome != Outcome::AlreadySo {
-            self.outcome = step.outcome;
-        }
-        goes_on
     }
 
     fn report(self, plan: &Plan) -> PlanReport {
@@ -428,6 +508,8 @@ impl Course {
             took,
             left_behind: self.left_behind.into_iter().map(MountId).collect(),
             consumers: self.consumers.into_iter().map(MountId).collect(),
+            put_back: self.put_back,
+            actions_begun: self.actions_begun,
         }
     }
 }
@@ -438,9 +520,14 @@ fn line(name: &str, step: &Step, took: Duration) -> String {
     format!("{name}:{label} {} — {} ms", step.text, took.as_millis())
 }
 
+#[cfg(test)]
+mod tests;
+
 const fn name(action: &Action) -> &'static str {
     match action {
+        Action::CheckSource { .. } => "source",
         Action::Stage { .. } => "stage",
+        Action::MountAgain => "mount again",
         Action::CheckStaged { .. } => "check",
         Action::AbortConnection { .. } => "abort",
         Action::RestartUnit { .. } => "restart",

@@ -132,6 +132,8 @@ pub enum SensorEvent {
     Kernel(KernelErrors),
     /// How many errors a file system has found in itself.
     OwnErrors(OwnErrors),
+    /// Which file system has the number of a superblock, by something that is never used again.
+    Instance(SuperblockId, u64),
     /// Something happened to these superblocks that only a look can judge.
     Look(BTreeSet<SuperblockId>),
     /// The number of a superblock belongs to another one by now; the old one was still there at that time.
@@ -172,6 +174,10 @@ pub enum LossCause {
     Ring,
     /// Names beyond the budget of the kernel side or of the agent.
     Names,
+    /// The kernel does not let the agent see where a process has its directories.
+    Refused,
+    /// The mapping of a page that could not be read could not be looked at.
+    Faults,
     /// The event loop had no room, or a record could not be read.
     Agent,
     /// The queue of fanotify was full, an event could not be read, or nobody asked for it in time.
@@ -180,7 +186,8 @@ pub enum LossCause {
 
 impl LossCause {
     /// Every cause.
-    pub const ALL: [Self; 5] = [Self::Counters, Self::Ring, Self::Names, Self::Agent, Self::Fanotify];
+    pub const ALL: [Self; 7] =
+        [Self::Counters, Self::Ring, Self::Names, Self::Refused, Self::Faults, Self::Agent, Self::Fanotify];
 
     /// The bounded label.
     #[must_use]
@@ -189,6 +196,8 @@ impl LossCause {
             Self::Counters => "counters",
             Self::Ring => "ring",
             Self::Names => "names",
+            Self::Refused => "refused",
+            Self::Faults => "faults",
             Self::Agent => "agent",
             Self::Fanotify => "fanotify",
         }
@@ -202,6 +211,8 @@ pub struct ScanStats {
     pub entries: usize,
     /// Lines that were not.
     pub bad_lines: u64,
+    /// How many mounts there may be, where the kernel says.
+    pub limit: Option<u64>,
     /// Reading and parsing.
     pub took: std::time::Duration,
 }
@@ -234,6 +245,21 @@ pub enum ProgramState {
     Waits(String),
     /// Not needed: programs of this family do its work.
     Covered(&'static str),
+    /// Left out with its family, and what is in use instead does not see what it sees: that is lost.
+    Forgone(String),
+    /// This kernel does not have what it hangs on or reads.
+    Absent(String),
     /// Could not be loaded or attached, for this reason.
     Failed(String),
+}
+
+impl ProgramState {
+    /// Whether what it sees is lost, but for what stands in for it.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        match self {
+            Self::Absent(_) | Self::Failed(_) | Self::Forgone(_) => true,
+            Self::Attached | Self::NotChosen(_) | Self::Waits(_) | Self::Covered(_) => false,
+        }
+    }
 }

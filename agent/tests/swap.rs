@@ -20,8 +20,12 @@ mod children;
 mod fuse;
 #[path = "swap/lab.rs"]
 mod lab;
+#[path = "swap/late.rs"]
+mod late;
 #[path = "swap/methods.rs"]
 mod methods;
+#[path = "swap/nested.rs"]
+mod nested;
 #[path = "common/patience.rs"]
 mod patience;
 #[path = "swap/propagation.rs"]
@@ -49,7 +53,9 @@ fn main() -> ExitCode {
         children::TESTS,
         consumers::TESTS,
         fuse::TESTS,
+        late::TESTS,
         methods::TESTS,
+        nested::TESTS,
         propagation::TESTS,
         table::TESTS,
         without_a_gap::TESTS,

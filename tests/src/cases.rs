@@ -35,7 +35,7 @@ mod full_storage;
 mod host_view;
 mod hung_volumes;
 mod incidents;
-mod kernel_programs;
+pub(crate) mod kernel_programs;
 mod killed_daemon;
 mod lasting_faults;
 mod look_alike;

@@ -10,6 +10,7 @@ mod actor;
 mod attribution;
 pub(crate) mod expiry;
 mod judge;
+mod links;
 mod mapping;
 mod marks;
 mod raw;

@@ -2,11 +2,10 @@
 //! its own, like a case, and prints as it goes.
 
 mod chaos;
+mod cost;
 mod demo;
 mod detection;
 mod docker;
-mod instructions;
-mod overhead;
 mod recovery;
 mod scale;
 mod spread;
@@ -14,6 +13,7 @@ mod surface;
 
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::needs::Need;
 
@@ -38,7 +38,12 @@ pub(crate) const SHOWS: &[Case] = &[
         timeout: Duration::from_secs(6 * 3600),
         run: chaos::run,
     },
-    Case { name: "overhead", needs: &[Need::Root], timeout: Duration::from_secs(3600), run: overhead::run },
+    Case {
+        name: "overhead",
+        needs: &[Need::Root],
+        timeout: Duration::from_secs(3600),
+        run: cost::overhead::run,
+    },
     Case {
         name: "detection",
         needs: &[Need::Root, Need::Fuse],
@@ -50,7 +55,7 @@ pub(crate) const SHOWS: &[Case] = &[
         name: "instructions",
         needs: &[Need::Root, Need::Bpf],
         timeout: Duration::from_secs(3600),
-        run: instructions::run,
+        run: cost::instructions::run,
     },
     Case {
         name: "surface",
@@ -75,4 +80,15 @@ pub(crate) const SHOWS: &[Case] = &[
 /// How often something is to be done, from the command line through the environment.
 fn count(default: usize) -> usize {
     std::env::var("SHOW_COUNT").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Shows a table, and writes it where whoever runs the show wants it.
+fn hand_out(table: &str) -> Result<()> {
+    println!("{table}");
+    match std::env::var_os("SHOW_OUTPUT") {
+        Some(path) => {
+            std::fs::write(&path, table).with_context(|| format!("cannot write {}", path.display()))
+        }
+        None => Ok(()),
+    }
 }

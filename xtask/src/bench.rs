@@ -3,16 +3,18 @@
 use anyhow::Result;
 use clap::Subcommand;
 
+use crate::command::root;
 use crate::{scale, shows, vm};
 
 /// What can be measured.
 #[derive(Subcommand)]
 pub(crate) enum What {
-    /// What the agent costs a successful one-byte read(2), in interleaved pairs with and without it
+    /// What the agent costs calls that do not fail, in time on this machine: in turn under nothing, an empty program
+    /// and the agent. Writes tests/TIMES.md
     Overhead {
-        /// How many pairs
+        /// How many rounds
         #[arg(long, default_value_t = 15)]
-        pairs: usize,
+        rounds: usize,
     },
     /// From an application's first failing read to `Degraded`, over many faults
     Detection {
@@ -41,7 +43,10 @@ pub(crate) enum What {
 /// Measures.
 pub(crate) fn run(what: &What) -> Result<()> {
     match *what {
-        What::Overhead { pairs } => shows::run("overhead", pairs),
+        What::Overhead { rounds } => {
+            let table = root().join("tests/TIMES.md");
+            shows::run_with("overhead", rounds, &[("SHOW_OUTPUT", table.as_path())])
+        }
         What::Detection { faults } => shows::run("detection", faults),
         What::Recovery { rounds } => shows::run("recovery", rounds),
         What::Instructions { kernel } => vm::instructions(kernel),

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 
 use crate::apt::Apt;
-use crate::command::{cargo, is_root, must, root, step};
+use crate::command::{cargo, must, root, step};
 use crate::ebpf::DISTRIBUTION_RUSTC;
 use crate::quietly::quiet;
 use crate::setup::{self, program_exists};
@@ -58,25 +58,28 @@ pub(crate) fn run(release: bool) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The same where it is one step of many: what it lacks is printed, and the step left out.
-pub(crate) fn run_if_possible() -> Result<()> {
-    let missing = missing();
-    if missing.is_empty() {
-        return run(false).map(drop);
+/// The same where it is one step of many: it fails like any other, unless nobody has the target's library to give.
+pub(crate) fn run_where_offered() -> Result<()> {
+    match run(false) {
+        Err(error) if error.is::<NotOffered>() => {
+            step(&format!("skipped: the agent for {TARGET}: {error:#}"));
+            Ok(())
+        }
+        built => built.map(drop),
     }
-    step(&format!("skipped: the agent for {TARGET} needs {}", missing.join(", ")));
-    Ok(())
 }
 
-/// What is neither there nor can be installed here.
-fn missing() -> Vec<&'static str> {
-    let can_install = program_exists("apt-get") && is_root();
-    let library = of_toolchain() || (can_install && Path::new(DISTRIBUTION_RUSTC).is_file());
-    [(library, "the target's standard library"), (can_install || program_exists(LINKER), LINKER)]
-        .into_iter()
-        .filter_map(|(found, name)| (!found).then_some(name))
-        .collect()
+/// The registry of packages does not have the target.
+#[derive(Debug)]
+struct NotOffered(String);
+
+impl std::fmt::Display for NotOffered {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "the registry of packages has no {}", self.0)
+    }
 }
+
+impl std::error::Error for NotOffered {}
 
 /// A variable of cargo for the target: what has its name does not reach build scripts.
 fn variable(key: &str) -> String {
@@ -93,7 +96,9 @@ fn library() -> Result<Library> {
     if of_toolchain() {
         return Ok(Library::OfToolchain);
     }
-    let owner = said(Command::new("dpkg-query").args(["-S", DISTRIBUTION_RUSTC]))?;
+    let owner = said(Command::new("dpkg-query").args(["-S", DISTRIBUTION_RUSTC])).with_context(|| {
+        format!("no standard library for {TARGET}: `rustup target add {TARGET}`, or a distribution's {DISTRIBUTION_RUSTC}")
+    })?;
     let compiler = owner.split(':').next().unwrap_or_default();
     let version = said(Command::new("dpkg-query").args(["-W", "-f", "${Version}", compiler]))?;
     // A library of another version is refused by the compiler: each has a place of its own.
@@ -115,7 +120,9 @@ fn fetch(package: &str, place: &Path) -> Result<()> {
     let apt = Apt::in_folder(&place.with_extension("download"), architectures)?;
     let packages = apt.folder().join("packages");
     std::fs::create_dir_all(&packages)?;
-    quiet(apt.program("apt-get").arg("update"))?;
+    quiet(apt.program("apt-get").args(["-o", "APT::Update::Error-Mode=any", "update"]))?;
+    // Its lists are complete now: what is not in them cannot be had.
+    quiet(apt.program("apt-cache").args(["show", package])).map_err(|_| NotOffered(package.to_owned()))?;
     quiet(apt.program("apt-get").current_dir(&packages).args(["download", package]))?;
     let file = std::fs::read_dir(&packages)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
@@ -148,6 +155,14 @@ fn said(command: &mut Command) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_that_nobody_offers_is_told_from_a_build_that_fails() {
+        let lacking = || Err::<(), _>(NotOffered("libstd-rust-dev:arm64=1".to_owned()));
+        let error = lacking().context("the standard library could not be had").unwrap_err();
+        assert!(error.is::<NotOffered>() && format!("{error:#}").contains("libstd-rust-dev:arm64"));
+        assert!(!anyhow::anyhow!("cargo build failed").is::<NotOffered>());
+    }
 
     #[test]
     fn flags_are_those_of_the_target_alone() {

@@ -78,7 +78,8 @@ pub fn decode_blocked(bytes: &[u8]) -> Result<(BlockedRecord, &[u8]), DecodeErro
         syscall: reader.u32()?,
         state: reader.u32()?,
         by_text: reader.u32()?,
-        reserved: [reader.u32()?, reader.u32()?],
+        by_name: reader.u32()?,
+        reserved: reader.u32()?,
     };
     Ok((record, reader.rest))
 }
@@ -124,7 +125,7 @@ impl Reader<'_> {
             s_dev: self.u32()?,
             errno: self.u16()?,
             op: self.u8()?,
-            reserved: self.u8()?,
+            by_name: self.u8()?,
         })
     }
 

@@ -34,8 +34,8 @@ pub struct CounterKey {
     pub errno: u16,
     /// The kind of operation, see `settings::op`.
     pub op: u8,
-    /// Always zero.
-    pub reserved: u8,
+    /// 1 where nothing but the text of a name says that it was here: a symbolic link may have led elsewhere. Else 0.
+    pub by_name: u8,
 }
 
 /// One processor's share of a counter.

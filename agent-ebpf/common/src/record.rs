@@ -116,6 +116,8 @@ pub struct BlockedRecord {
     /// 1 when the superblock is that of the directory that a name starts from, and only the name's text could tell
     /// whether it leads elsewhere.
     pub by_text: u32,
+    /// 1 when the superblock is known, by nothing but the text of a name: a symbolic link may have led elsewhere.
+    pub by_name: u32,
     /// Always zero.
-    pub reserved: [u32; 2],
+    pub reserved: u32,
 }

@@ -25,6 +25,9 @@ pub const TRACKED_NESTED: u32 = 1;
 /// Flag of a tracked superblock: subvolumes may be mounted from it, whose roots have one inode number.
 pub const TRACKED_SUBVOLUMES: u32 = 2;
 
+/// Stands for the errno of a failure that tells none. No error has this number.
+pub const UNKNOWN_ERRNO: u16 = u16::MAX;
+
 /// Stands in the map of the agent's process id when the offsets are not those of the running kernel. No process
 /// has this number.
 pub const WRONG_OFFSETS: u32 = u32::MAX;
@@ -69,8 +72,10 @@ pub mod dropped {
     pub const COUNTERS: u32 = 1;
     /// Names beyond the rate.
     pub const NAMES: u32 = 2;
+    /// A fault whose mapping could not be looked at.
+    pub const FAULTS: u32 = 3;
     /// How many rows.
-    pub const ROWS: u32 = 3;
+    pub const ROWS: u32 = 4;
 }
 
 /// Bits of a task's flags. kernel: include/linux/sched.h; the file `stat` of procfs shows them as they are.
@@ -181,6 +186,7 @@ pub struct Offsets {
     pub vfsmount_mnt_sb: u32,
     pub super_block_s_dev: u32,
     pub dentry_d_inode: u32,
+    pub dentry_d_parent: u32,
     /// From a directory entry to the pointer to its name.
     pub dentry_name: u32,
     pub inode_i_ino: u32,
@@ -199,6 +205,10 @@ pub struct Offsets {
     pub vma_vm_start: u32,
     pub vma_vm_pgoff: u32,
     pub vma_vm_file: u32,
+    /// What the processor said of a task's last page fault.
+    pub task_fault_code: u32,
+    /// Not an offset: the bit of it that tells a store. 0 where nobody tells.
+    pub fault_store_mask: u32,
     /// Not an offset: the binary logarithm of the page size.
     pub page_shift: u32,
     pub task_pid: u32,

@@ -10,8 +10,6 @@
 //! Not seen: page faults and `msync` (no structure within reach names the file), `close` (its descriptor is free by
 //! then), calls of 32-bit programs, io_uring.
 
-use core::mem::MaybeUninit;
-
 use agent_common::record::{BlockedRecord, SLEEPS, SLEEPS_DEEP, Who};
 use agent_common::settings::{NO_ARGUMENT, SyscallRow, kind, op, task_flag};
 use aya_ebpf::bindings::{seq_file, task_struct};
@@ -19,7 +17,7 @@ use aya_ebpf::helpers::generated::{bpf_seq_write, bpf_task_pt_regs};
 
 use crate::kernel_struct::{self, Address, argument, follow, read};
 use crate::locate::{self, AT_FDCWD};
-use crate::maps::{SYSCALLS, offset};
+use crate::maps::{BLOCKED_RECORD, SYSCALLS, offset};
 use crate::task;
 
 /// kernel: `struct bpf_iter_meta`, include/linux/bpf.h, since 5.8.
@@ -52,16 +50,29 @@ pub extern "C" fn blocked_tasks(ctx: *mut TaskContext) -> i32 {
     {
         // SAFETY: the verifier has seen that the task is not null.
         let regs = unsafe { bpf_task_pt_regs(task) } as Address;
-        let mut record = MaybeUninit::<BlockedRecord>::zeroed();
-        // SAFETY: all zeros is a record: it has integers only.
-        let record = unsafe { record.assume_init_mut() };
-        record.state = state;
-        if look(address, regs, record).is_some() {
-            // SAFETY: a record of this size; what finds no room is written again by the kernel.
-            unsafe { bpf_seq_write(seq, (&raw const *record).cast(), size_of::<BlockedRecord>() as u32) };
+        if let Some(record) = empty_record() {
+            record.state = state;
+            if look(address, regs, record).is_some() {
+                // SAFETY: a record of this size; what finds no room is written again by the kernel.
+                unsafe { bpf_seq_write(seq, (&raw const *record).cast(), size_of::<BlockedRecord>() as u32) };
+            }
         }
     }
     0
+}
+
+/// The scratch row of this processor, all zeros.
+#[inline(always)]
+fn empty_record() -> Option<&'static mut BlockedRecord> {
+    let row = BLOCKED_RECORD.get_ptr_mut(locate::scratch_row())?;
+    let words: *mut u64 = row.cast();
+    for word in 0..size_of::<BlockedRecord>() / 8 {
+        // SAFETY: within the row, which is aligned to eight. Volatile, because this would become a call of a function
+        // that writes bytes one by one.
+        unsafe { core::ptr::write_volatile(words.add(word), 0) };
+    }
+    // SAFETY: a checked pointer to this processor's own row. Its thread is the reader, and the agent has one.
+    Some(unsafe { &mut *row })
 }
 
 /// How the task sleeps; `None` for one that runs, is stopped, or is no program's.
@@ -93,7 +104,9 @@ fn look(task: Address, regs: Address, record: &mut BlockedRecord) -> Option<()> 
     by_walk(walk, record);
     if record.s_dev == 0 {
         match row.kind {
-            kind::DESCRIPTOR => (record.s_dev, record.root_ino) = by_descriptors(task, regs, &row)?,
+            kind::DESCRIPTOR => {
+                (record.s_dev, record.root_ino) = by_descriptors(task, regs, &row, record.state)?;
+            }
             kind::NAME if walk == 0 => by_names(task, regs, &row, record),
             // A walk elsewhere; and what functions inside the call note, they note at its end.
             _ => return None,
@@ -114,28 +127,33 @@ const NO_ROW: SyscallRow = SyscallRow {
     reserved: 0,
 };
 
-/// The mount of the first descriptor, or of the second. Both must be files: who copies into a pipe or a socket
-/// waits for its reader.
+/// The mount of the first descriptor, or of the second. Where signals end the wait both must be files: who copies into
+/// a pipe or a socket waits for its reader. Nobody waits for a reader where they do not.
 #[inline(always)]
-fn by_descriptors(task: Address, regs: Address, row: &SyscallRow) -> Option<(u32, u64)> {
-    let first = file(task, argument(regs, row.first)?)?;
-    let second =
-        if row.second == NO_ARGUMENT { None } else { Some(file(task, argument(regs, row.second)?)?) };
-    match locate::by_mount(kernel_struct::mount_of_file(first)?) {
-        Some((s_dev, root, _)) => Some((s_dev, root)),
-        None => {
-            let (s_dev, root, _) = locate::by_mount(kernel_struct::mount_of_file(second?)?)?;
-            Some((s_dev, root))
-        }
+fn by_descriptors(task: Address, regs: Address, row: &SyscallRow, state: u32) -> Option<(u32, u64)> {
+    let (first, second) = (file(task, regs, row.first), file(task, regs, row.second));
+    if state == SLEEPS && (first == 0 || (second == 0 && row.second != NO_ARGUMENT)) {
+        return None;
+    }
+    match at(first) {
+        Some(place) => Some(place),
+        None => at(second),
     }
 }
 
-/// The open file, if it is a regular file or a directory.
+/// The open file behind a descriptor, 0 when that is no regular file or directory.
 #[inline(always)]
-fn file(task: Address, descriptor: u64) -> Option<Address> {
-    let file = kernel_struct::file_of_descriptor(task, descriptor as u32)?;
-    let path = file.wrapping_add(u64::from(offset!(file_f_path)));
-    if kernel_struct::is_file_or_directory(path)? { Some(file) } else { None }
+fn file(task: Address, regs: Address, number: u8) -> Address {
+    let file = argument(regs, number).and_then(|value| kernel_struct::file_of_descriptor(task, value as u32));
+    let is_file = |file: &Address| kernel_struct::is_file_or_directory(kernel_struct::path_of_file(*file));
+    file.filter(|file| is_file(file) == Some(true)).unwrap_or(0)
+}
+
+/// Where an open file is, if that is tracked; address 0: none.
+#[inline(always)]
+fn at(file: Address) -> Option<(u32, u64)> {
+    let (s_dev, root_ino, _) = locate::by_mount(kernel_struct::mount_of_file(file)?)?;
+    Some((s_dev, root_ino))
 }
 
 /// Where the kernel has come to in the walk of a name, if that is tracked.

@@ -9,7 +9,7 @@ use aya_ebpf::EbpfContext as _;
 use aya_ebpf::macros::fexit;
 use aya_ebpf::programs::FExitContext;
 
-use crate::kernel_struct::{Address, follow, read};
+use crate::kernel_struct::{self, Address, follow, read};
 use crate::maps::offset;
 use crate::note;
 
@@ -64,12 +64,12 @@ notes_of_pointers! {
 
 #[inline(always)]
 fn file(errno: u16, file: Address) {
-    note::on_file(errno, file);
+    note::on_path(errno, kernel_struct::path_of_file(file));
 }
 
 #[inline(always)]
 fn path(errno: u16, path: Address) {
-    note::on_mount(errno, follow(path, offset!(path_mnt)));
+    note::on_path(errno, path);
 }
 
 #[inline(always)]

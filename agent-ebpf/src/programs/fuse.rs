@@ -86,7 +86,7 @@ fn ended(request: Address) -> Option<()> {
         follow(request, offsets.fuse_req_owner)?
     };
     let s_dev = tracked_superblock(offsets, mount)?;
-    let key = CounterKey { root_ino: 0, s_dev, errno, op: op::REQUEST, reserved: 0 };
+    let key = CounterKey { root_ino: 0, s_dev, errno, op: op::REQUEST, by_name: 0 };
     count::add_waited(&key, waiter.unwrap_or(0));
     Some(())
 }

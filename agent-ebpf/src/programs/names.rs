@@ -6,6 +6,7 @@
 //! kernel: `do_renameat2`, `do_linkat`, fs/namei.c: both names are walked before the call says that they lie on
 //! different mounts, all versions.
 
+use agent_common::key::CounterKey;
 use agent_common::record::part;
 use agent_common::settings::{NO_ARGUMENT, SyscallRow, op};
 
@@ -21,7 +22,7 @@ use crate::{count, emit};
 pub struct Spot {
     pub root_ino: u64,
     pub s_dev: u32,
-    /// Bytes of the name in the scratch row, and [`UNKNOWN`].
+    /// Bytes of the name in the scratch row, and [`UNKNOWN`]. 0 where no name was walked: an open file, or an empty name.
     name: u32,
     /// What that name looks like.
     shape: u32,
@@ -160,7 +161,8 @@ fn count_at(failure: &Failure, spot: &Spot, op: u8) -> bool {
     if spot.s_dev == 0 {
         return false;
     }
-    count::add(&Failure { op, ..*failure }.key(spot.s_dev, spot.root_ino), failure.task);
+    let (root_ino, s_dev, by_name) = (spot.root_ino, spot.s_dev, u8::from(spot.name != 0));
+    count::add(&CounterKey { root_ino, s_dev, errno: failure.errno, op, by_name }, failure.task);
     true
 }
 
@@ -180,8 +182,8 @@ pub fn descriptors(failure: &Failure, regs: Address, row: &SyscallRow) -> bool {
     }
     let (file, other) = (opened(failure.task, regs, row.first), opened(failure.task, regs, row.second));
     let Some([first, second]) = spots() else { return false };
-    place(file, first);
-    place(other, second);
+    place(file, row.op, first);
+    place(other, row.second_op, second);
     if first.s_dev != 0 && second.s_dev != 0 {
         count_pair(failure, first, second);
         return true;
@@ -201,8 +203,11 @@ fn opened(task: Address, regs: Address, number: u8) -> Address {
 
 /// Where an open file is; address 0: none.
 #[inline(never)]
-fn place(file: Address, spot: &mut Spot) {
+fn place(file: Address, op: u8, spot: &mut Spot) {
     spot.clear();
+    if calls::is_answered_elsewhere(op, file) {
+        return;
+    }
     if let Some((s_dev, root_ino, _)) = kernel_struct::mount_of_file(file).and_then(locate::by_mount) {
         (spot.s_dev, spot.root_ino) = (s_dev, root_ino);
     }

@@ -1,11 +1,13 @@
 //! Page faults on mapped files that storage did not answer: the program gets SIGBUS. Which errno it was is not
-//! known there; EIO is counted.
+//! known there. A load that finds nothing is counted as EIO. A store ends the same way where there is no room for it:
+//! it is counted with no errno.
 
-use agent_common::settings::op;
+use agent_common::settings::{UNKNOWN_ERRNO, dropped, op};
 use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 
+use crate::emit;
 use crate::kernel_struct::{Address, follow, read};
 use crate::locate::Failure;
 use crate::maps::offset;
@@ -14,6 +16,7 @@ use crate::task;
 
 const SIGBUS: i32 = 7;
 const EIO: i64 = 5;
+const EBUSY: i64 = 16;
 /// kernel: `BUS_ADRERR`, include/uapi/asm-generic/siginfo.h. Memory errors and misaligned accesses have other codes.
 const BUS_ADRERR: i32 = 2;
 /// kernel: `siginfo_t::si_code` and `si_addr` on 64-bit machines, include/uapi/asm-generic/siginfo.h.
@@ -64,7 +67,7 @@ fn fault(info: Address, target: Address) -> Option<()> {
     let mut found = Found { address: read(info, SI_ADDR)?, file: 0, page: 0 };
     // kernel: `bpf_find_vma`, kernel/bpf/task_iter.c, since 5.17. Where the lock of the mappings is taken by
     // another thread, or another program looked at mappings at this very event (a second agent: the kernel has one
-    // place for such a lock a processor), it finds nothing: that fault is not counted.
+    // place for such a lock a processor), it is refused with EBUSY: that fault is counted as lost.
     // SAFETY: the task is the current one, and `found` outlives the call.
     let result = unsafe {
         let callback: extern "C" fn(u64, u64, *mut Found) -> i64 = note;
@@ -76,6 +79,9 @@ fn fault(info: Address, target: Address) -> Option<()> {
             0,
         )
     };
+    if result == -EBUSY {
+        emit::drop_one(dropped::FAULTS);
+    }
     if result < 0 || found.file == 0 {
         return None;
     }
@@ -84,7 +90,17 @@ fn fault(info: Address, target: Address) -> Option<()> {
     if size == 0 || found.page > (size - 1) >> (offset!(page_shift) & 63) {
         return None;
     }
-    let errno = calls::counted_errno(-EIO)?;
+    let errno = if is_store(task) { UNKNOWN_ERRNO } else { calls::counted_errno(-EIO)? };
     calls::on_file(&Failure { task, errno, op: op::FAULT }, found.file);
     Some(())
+}
+
+/// Whether the fault that the current task has just met was a store, or may have been one.
+///
+/// kernel: `set_signal_archinfo`, arch/x86/mm/fault.c, since 5.0, writes down the processor's code before the signal is
+/// made; `set_thread_esr`, arch/arm64/mm/fault.c, since 4.18.
+#[inline(always)]
+fn is_store(task: Address) -> bool {
+    let mask = u64::from(offset!(fault_store_mask));
+    mask == 0 || read::<u64>(task, offset!(task_fault_code)).is_none_or(|code| code & mask != 0)
 }

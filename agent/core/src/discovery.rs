@@ -18,6 +18,7 @@ use crate::memory::Known;
 use crate::path::{BytePath, escape};
 use crate::policy::Policy;
 use crate::remediation::consumers::is_guard;
+use crate::source::{is_same, is_same_export, is_same_remote};
 use crate::topology::automount::Automount;
 use crate::topology::walk::Walks;
 use crate::topology::{Mount, MountTable, Propagation};
@@ -54,6 +55,8 @@ pub struct Sighting<'a> {
     pub presence: Presence,
     /// The mount in question: the volume's own, or with [`Presence::WrongMount`] the one that is there instead.
     pub mount: Option<&'a Mount>,
+    /// With [`Presence::Covered`]: the mount that lies over it, unless that lies over a directory above.
+    pub over: Option<&'a Mount>,
     /// Entries in the table at exactly this path.
     pub depth: usize,
     /// Where else the same directory of the same superblock is mounted.
@@ -88,6 +91,7 @@ pub fn discover<'a>(policy: &'a Policy, table: &'a MountTable, tracked: Tracked<
                 spec: None,
                 presence,
                 mount: Some(mount),
+                over: walks.visible_at(&mount.mountpoint).filter(|_| presence == Presence::Covered),
                 depth: table.stack_at(&mount.mountpoint).len(),
                 further: Vec::new(),
                 automount: table.automount_of(mount),
@@ -164,7 +168,8 @@ fn name_of(mountpoint: &BytePath, names: &BTreeSet<&VolumeId>) -> VolumeId {
 fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable, walks: &mut Walks<'a>) -> Sighting<'a> {
     let stack = table.stack_at(&spec.mountpoint);
     let own = stack.iter().rev().copied().find(|mount| is_what_was_wanted(spec, mount));
-    let (presence, mount) = match (walks.visible_at(&spec.mountpoint), own) {
+    let visible = walks.visible_at(&spec.mountpoint);
+    let (presence, mount) = match (visible, own) {
         (Some(top), _) if top.fstype == "autofs" => (Presence::Idle, None),
         // Put there by a plan, so that nobody writes into the bare directory.
         (Some(top), _) if is_guard(top) => (Presence::Missing, None),
@@ -181,6 +186,7 @@ fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable, walks: &mut Walks<'a>)
         spec: Some(spec),
         presence,
         mount,
+        over: visible.filter(|_| presence == Presence::Covered),
         depth: stack.len(),
         further: Vec::new(),
         automount: mount.and_then(|mount| table.automount_of(mount)),
@@ -188,44 +194,72 @@ fn sight<'a>(spec: &'a VolumeSpec, table: &'a MountTable, walks: &mut Walks<'a>)
 }
 
 /// Whether a mount can be the one that the specification wants.
-fn is_what_was_wanted(spec: &VolumeSpec, mount: &Mount) -> bool {
-    is_mount_of(wanted_source(spec), spec.fstype.as_deref(), mount)
+#[must_use]
+pub fn is_what_was_wanted(spec: &VolumeSpec, mount: &Mount) -> bool {
+    is_mount_of(wanted_source(spec), spec.fstype.as_deref(), mount) && is_subvolume_of(&spec.options, mount)
 }
 
-/// The configured source, where a mount made from it shows it. A bind shows what stands behind it.
+/// The configured source, where a mount made from it shows it. A bind shows what stands behind it, and FUSE what it is
+/// told to.
 #[must_use]
 pub fn wanted_source(spec: &VolumeSpec) -> Option<&[u8]> {
-    let shows_other = |option: &String| matches!(option.as_str(), "bind" | "rbind" | "loop");
+    let shows_other = |option: &String| {
+        matches!(option.as_str(), "bind" | "rbind" | "loop") || option.starts_with("fsname=")
+    };
     spec.source.as_deref().filter(|_| !spec.options.iter().any(shows_other))
 }
 
 /// Whether a mount can be one of this source and this type, as far as they are known.
 #[must_use]
 pub fn is_mount_of(source: Option<&[u8]>, fstype: Option<&str>, mount: &Mount) -> bool {
-    if mount.fstype == "autofs" {
-        return false;
-    }
-    let type_fits = fstype.is_none_or(|wanted| is_same_type(wanted, &mount.fstype));
-    let source_fits = match source {
-        Some(source) if type_fits && is_source_comparable(source, mount) => *source == mount.source,
-        Some(_) | None => true,
-    };
-    type_fits && source_fits
+    mount.fstype != "autofs"
+        && fstype.is_none_or(|wanted| is_same_type(wanted, &mount.fstype))
+        && source.is_none_or(|wanted| source_fits(wanted, mount))
 }
 
-/// Whether the source column can be compared with the configured source at all. A FUSE daemon writes there what
-/// it likes; a device has many names, of which the table shows one.
-fn is_source_comparable(wanted: &[u8], mount: &Mount) -> bool {
-    match FsClass::of(&mount.fstype, &mount.source) {
-        FsClass::Fuse => false,
-        FsClass::Block => is_plain_device(wanted) && is_plain_device(&mount.source),
+/// Whether the source column can be what is configured, as far as the two can be compared at all. A FUSE daemon writes
+/// there what it likes; a device has many names, of which the table shows one.
+fn source_fits(wanted: &[u8], mount: &Mount) -> bool {
+    let found = mount.source.as_slice();
+    match FsClass::of(&mount.fstype, found) {
+        FsClass::Fuse => is_same_remote(&mount.fstype, wanted, found).unwrap_or(true),
+        FsClass::Block => {
+            let is_compared = is_plain_device(wanted) && is_plain_device(found);
+            !is_compared || is_same(wanted, found)
+        }
+        FsClass::Network if matches!(mount.fstype.as_str(), "nfs" | "nfs4") => is_same_export(wanted, found),
         FsClass::Network
         | FsClass::Autofs
         | FsClass::Overlay
         | FsClass::Memory
         | FsClass::Pseudo
-        | FsClass::Other => !wanted.starts_with(b"/dev/") && !is_tag(wanted),
+        | FsClass::Other => {
+            let is_compared = !wanted.starts_with(b"/dev/") && !is_tag(wanted);
+            !is_compared || is_same(wanted, found)
+        }
     }
+}
+
+/// Whether a mount shows the subvolume that the options of a specification name, where both tell one.
+///
+/// kernel: `btrfs_show_options`, fs/btrfs/super.c: `subvolid=` and `subvol=` of the mount's own root, since 4.2.
+fn is_subvolume_of(options: &[String], mount: &Mount) -> bool {
+    let wanted = |key: &str| options.iter().rev().find_map(|option| option.strip_prefix(key));
+    let shown = |key: &str| {
+        let value = mount.super_options.iter().find_map(|option| option.strip_prefix(key.as_bytes()));
+        value.and_then(|value| str::from_utf8(value).ok())
+    };
+    let of = |key: &str| wanted(key).zip(shown(key)).filter(|_| mount.fstype == "btrfs");
+    let is_number = of("subvolid=").is_none_or(|(wanted, shown)| {
+        // The subvolume on top has two numbers, and what begins with a zero is written in another base.
+        let wanted = if wanted == "0" { "5" } else { wanted };
+        wanted.starts_with('0') || wanted == shown
+    });
+    let is_name = of("subvol=").is_none_or(|(wanted, shown)| {
+        let names = |text| str::split(text, '/').filter(|name: &&str| !name.is_empty());
+        names(wanted).eq(names(shown))
+    });
+    is_number && is_name
 }
 
 /// `/dev/sda1`: the kernel's own name. `/dev/disk/by-uuid/…`, `/dev/vg/lv` and `/dev/mapper/…` may be links.

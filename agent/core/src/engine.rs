@@ -45,9 +45,11 @@ mod gates;
 mod incidents;
 mod judging;
 mod kernel;
+mod links;
 mod memory;
 mod others;
 mod pace;
+mod place;
 mod probing;
 mod reach;
 mod repair;
@@ -76,6 +78,8 @@ pub enum Input {
     Kernel(KernelErrors),
     /// How many errors a file system has found in itself.
     OwnErrors(OwnErrors),
+    /// Which file system has the number of this superblock, by something that is never used again.
+    Instance(SuperblockId, u64),
     /// Who waits on tracked superblocks; replaces the last census.
     Census(Census),
     /// Who holds what volumes showed before; replaces what was known of the superblocks in it.
@@ -94,6 +98,9 @@ pub enum Input {
     Answered(AnswerReport),
     /// A server was tried.
     Reached(ReachReport),
+    /// Where the mount point of a volume leads over a symbolic link, as asked for; `None`: to no other path, or nobody
+    /// can tell.
+    Leads(VolumeId, Option<BytePath>),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
     /// A person knows of the data that this volume has lost, or of the damage that it has found in itself.
@@ -161,6 +168,8 @@ pub enum Output {
     Ask(Box<Question>),
     /// Try whether a server can be reached.
     Reach(ReachOrder),
+    /// Find out where the mount point of a volume leads, at which nothing is mounted. [`Input::Leads`] follows.
+    Follow(VolumeId, BytePath),
     /// A repair that is due begins to wait for something.
     Held(VolumeId, Hold),
     /// A condition changed: log it, count it, tell it.
@@ -405,6 +414,7 @@ impl Engine {
             Input::PlanFinished(report) => self.plan_finished(&report, now, &mut outputs),
             Input::Answered(report) => self.take_answer(&report, now, &mut outputs),
             Input::Reached(report) => self.take_reach(&report, now),
+            Input::Leads(id, path) => self.take_link(&id, path, &mut outputs),
             Input::ProbeNow(id) => self.probe_now(id, now, &mut outputs),
             Input::Acknowledge { volume, by } => self.acknowledge(volume, by, now, &mut outputs),
             Input::Order { order, by } => self.take_order(order, by, now, &mut outputs),
@@ -416,6 +426,9 @@ impl Engine {
             Input::Pins(pins) => self.take_pins(pins),
             Input::Look(superblock) => self.look_at(superblock, now),
             Input::OwnErrors(own) => self.take_own_errors(&own, now, &mut outputs),
+            Input::Instance(superblock, instance) => {
+                self.take_instance(superblock, instance, now, &mut outputs);
+            }
             Input::Renewed(superblock, seen) => self.renewed(superblock, (seen, now), &mut outputs),
             Input::Deadline => {}
         }
@@ -570,9 +583,11 @@ impl Volume {
             self.evidence.waiting.map(|waiting| waiting.seen + window),
             self.evidence.good.filter(|_| is_good).map(|good| good.at + self.good_for()),
             self.settles_at(thresholds),
+            self.doubted_until(thresholds),
             self.flaps_until(thresholds),
             self.errors_until,
             self.hold_until,
+            self.link.awaited(now),
             self.returned_until,
             self.forgotten_at(thresholds.forget_after),
             self.asking.next_change(),

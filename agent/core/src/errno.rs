@@ -94,6 +94,9 @@ impl Errno {
     /// Stands for numbers outside the table that have no row of their own in a list of totals.
     pub const OTHER: Self = Self(0);
 
+    /// Stands for what nobody has told.
+    pub const UNKNOWN: Self = Self(u16::MAX);
+
     /// The row of a counted errno.
     #[must_use]
     pub fn row(self) -> Option<&'static ErrnoRow> {
@@ -106,10 +109,11 @@ impl Errno {
         self.row().map(|row| row.class)
     }
 
-    /// The bounded label: the symbolic name, or `other`.
+    /// The bounded label: the symbolic name, `unknown`, or `other`.
     #[must_use]
     pub fn label(self) -> &'static str {
-        self.row().map_or("other", |row| row.name)
+        let unlisted = if self == Self::UNKNOWN { "unknown" } else { "other" };
+        self.row().map_or(unlisted, |row| row.name)
     }
 }
 
@@ -118,6 +122,7 @@ impl fmt::Display for Errno {
         match (self.row(), self.0) {
             (Some(row), _) => f.write_str(row.name),
             (None, 0) => f.write_str("other"),
+            (None, u16::MAX) => f.write_str("unknown"),
             // Internal to the kernel, without a name in any C library.
             (None, 524) => f.write_str("ENOTSUPP (524)"),
             (None, number) => write!(f, "errno {number}"),
@@ -145,6 +150,7 @@ mod tests {
     fn unknown_numbers_have_a_bounded_label() {
         use alloc::string::ToString;
         assert_eq!(Errno(9999).label(), "other");
+        assert_eq!(Errno::UNKNOWN.label(), "unknown");
         assert_eq!(Errno(9999).to_string(), "errno 9999");
         assert_eq!(Errno(524).to_string(), "ENOTSUPP (524)");
     }

@@ -2,6 +2,8 @@
 //!
 //! Discovery reads it to choose what is watched; the ladder reads it to choose how a volume is repaired.
 
+use crate::topology::Mount;
+
 /// What stands behind a file-system type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum FsClass {
@@ -81,14 +83,43 @@ impl FsClass {
     }
 }
 
-/// Types that are read-only by nature: `ro` says nothing about their health.
+/// Whether a mount is read-only by nature: `ro` says nothing about its health.
+///
+/// kernel: `ovl_fill_super`, fs/overlayfs/super.c, sets `SB_RDONLY` where there is no upper layer, since 4.0.
 #[must_use]
-pub fn is_readonly_by_nature(fstype: &str) -> bool {
-    matches!(
-        fstype,
-        "iso9660" | "squashfs" | "erofs" | "cramfs" | "romfs" | "fuse.squashfuse" | "fuse.squashfuse_ll"
-    )
+pub fn is_readonly_by_nature(mount: &Mount) -> bool {
+    let fstype = mount.fstype.as_str();
+    let reads = |name: &str| READING_DAEMONS.contains(&name);
+    match FsClass::of_type(fstype) {
+        Some(FsClass::Overlay) => {
+            let has_upper = mount.super_options.iter().any(|option| option.starts_with(b"upperdir="));
+            matches!(fstype, "overlay" | "overlayfs") && !has_upper
+        }
+        // Without a subtype a daemon is known by the name that it writes as its source.
+        _ if fstype == "fuse" => str::from_utf8(&mount.source).is_ok_and(reads),
+        // An optical drive.
+        _ if mount.source.starts_with(b"/dev/sr") => true,
+        _ => READING.contains(&fstype) || fstype.strip_prefix("fuse.").is_some_and(reads),
+    }
 }
+
+/// Types whose every mount the kernel makes read-only.
+const READING: &[&str] =
+    &["befs", "cramfs", "efs", "erofs", "iso9660", "qnx4", "qnx6", "romfs", "squashfs", "vxfs"];
+
+/// Daemons that show what is in an archive, an image or a backup, and write nothing there.
+const READING_DAEMONS: &[&str] = &[
+    "borgfs",
+    "cvmfs2",
+    "dwarfs",
+    "erofsfuse",
+    "fuseiso",
+    "mount-zip",
+    "ratarmount",
+    "restic",
+    "squashfuse",
+    "squashfuse_ll",
+];
 
 /// Whether mounts of a type all say `/` for the directory that they show, and name it in their source.
 ///
@@ -227,6 +258,8 @@ const TYPES: &[(&str, FsClass)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::{MountId, SuperblockId};
+    use crate::topology::{Options, Propagation};
 
     #[test]
     fn the_table_is_sorted_so_that_it_can_be_searched() {
@@ -271,7 +304,38 @@ mod tests {
             assert!(class.can_be_watched() || !class.is_watched_by_default());
         }
         assert!(!FsClass::Memory.is_watched_by_default());
-        assert!(is_readonly_by_nature("squashfs"));
-        assert!(!is_readonly_by_nature("ext4"));
+    }
+
+    #[test]
+    fn what_can_only_be_read_is_known_by_type_by_name_and_by_its_layers() {
+        for (fstype, source, options, expected) in [
+            ("squashfs", "/dev/loop0", "ro", true),
+            ("iso9660", "/dev/sr0", "ro", true),
+            ("overlay", "overlay", "ro,lowerdir+=/l/0,lowerdir+=/l/1", true),
+            ("overlay", "overlay", "ro,lowerdir=/l,upperdir=/u,workdir=/w", false),
+            ("ecryptfs", "/srv", "ro", false),
+            ("fuse.dwarfs", "dwarfs", "ro", true),
+            ("fuse", "cvmfs2", "ro", true),
+            ("fuse", "sshfs", "ro", false),
+            ("fuse.sshfs", "borgfs", "ro", false),
+            ("ext4", "/dev/sdb", "ro", false),
+            ("udf", "/dev/sr0", "ro", true),
+            ("udf", "/dev/sdb", "ro", false),
+        ] {
+            let mount = Mount {
+                id: MountId(2),
+                unique: None,
+                parent: MountId(1),
+                superblock: SuperblockId { major: 0, minor: 2 },
+                root: "/".into(),
+                mountpoint: "/v".into(),
+                options: Options::default(),
+                propagation: Propagation::default(),
+                fstype: fstype.into(),
+                source: source.into(),
+                super_options: Options::parse(options.as_bytes()),
+            };
+            assert_eq!(is_readonly_by_nature(&mount), expected, "{fstype} {source} {options}");
+        }
     }
 }

@@ -11,15 +11,17 @@
 //! * **The way down** is as fast as the evidence: a sick verdict makes the volume `Degraded` at once.
 //! * **The way back** leads through `Probation`: the verdict must stay free of suspicion for the settle time, and
 //!   a probe that began within it must be good. Suspicion in probation does not change the state, it starts the
-//!   settle time again: the volume is neither sick nor believed. The settle time doubles with every recent fall.
+//!   settle time again: the volume is neither sick nor believed. Doubt that lasts as long as that makes it suspect,
+//!   and after its end the settle time begins. That doubles with every recent fall.
 //! * **Ties.** The strongest rule names the reason: sick before suspect, then the order of
 //!   [`crate::verdict::Reason::ALL`], then the order of the table of rules.
 //! * **Never stuck.** Every state but `Unknown` is left by a healthy verdict alone, `Quarantined` too: nobody has to
-//!   restart the agent after a repair by hand. Where the agent may not look, a fall that the mount table alone told of
-//!   ends with what the table says.
+//!   restart the agent after a repair by hand. Where no look was ever let in, none can bring that verdict: there a fall
+//!   ends when a look is refused as ever and nothing else speaks against the volume. Where looks have become
+//!   impossible, a fall that the mount table alone told of ends with what the table says.
 //! * **Damping** slows repairs and belief, never sight: a volume that flaps is still seen to fall at once.
 
-use crate::verdict::{HealthState, Verdict};
+use crate::verdict::{HealthState, Reason, Verdict};
 
 pub mod cause;
 pub mod claims;
@@ -28,6 +30,7 @@ pub mod loss;
 pub mod meaning;
 pub mod message;
 pub mod rules;
+pub mod table;
 pub mod window;
 
 #[cfg(test)]
@@ -50,7 +53,11 @@ pub enum Event {
     BudgetSpent,
     /// The operator changed the volume's specification: attempts are counted anew.
     BudgetRenewed,
-    /// What was wrong was the volume's place. That is right again, and the agent may not look further.
+    /// The volume has been suspect for longer than the settle time.
+    Doubted(Reason),
+    /// The doubt that had ended probation is over.
+    Undoubted,
+    /// Nothing speaks against the volume any more, and no look will ever speak for it.
     OutOfSight,
     /// Another mount is at the volume's place: nothing is known about it.
     Replaced,
@@ -67,7 +74,7 @@ pub const fn step(state: HealthState, event: Event) -> HealthState {
     use HealthState as S;
     use Verdict as V;
     match (state, event) {
-        (_, E::Unwatched) => S::Unknown,
+        (_, E::Unwatched | E::OutOfSight) => S::Unknown,
 
         (S::Unknown | S::Healthy | S::Suspect, E::Judged(V::Unknown)) => S::Unknown,
         (S::Unknown | S::Healthy | S::Suspect, E::Judged(V::Healthy)) => S::Healthy,
@@ -90,12 +97,13 @@ pub const fn step(state: HealthState, event: Event) -> HealthState {
         (S::Probation, E::Judged(V::Unknown | V::Healthy | V::Suspect(_)) | E::Replaced) => S::Probation,
         (S::Probation, E::Judged(V::Sick(_))) => S::Degraded,
         (S::Probation, E::Settled) => S::Healthy,
+        // Whoever only waits for it to be believed would never learn of a doubt that stays.
+        (S::Probation, E::Doubted(_)) => S::Suspect,
+        (S::Suspect, E::Undoubted) => S::Probation,
 
         (S::Quarantined, E::Judged(V::Unknown | V::Sick(_)) | E::Replaced) => S::Quarantined,
         (S::Quarantined, E::Judged(V::Healthy | V::Suspect(_))) => S::Probation,
         (S::Quarantined, E::BudgetRenewed) => S::Degraded,
-
-        (S::Degraded | S::Recovering | S::Quarantined, E::OutOfSight) => S::Unknown,
 
         (S::Healthy, E::Idle) => S::Healthy,
         (S::Unknown | S::Suspect | S::Degraded | S::Recovering | S::Probation | S::Quarantined, E::Idle) => {
@@ -103,9 +111,16 @@ pub const fn step(state: HealthState, event: Event) -> HealthState {
         }
 
         // Events that say nothing in this state.
+        (
+            S::Unknown | S::Healthy | S::Suspect | S::Degraded | S::Recovering | S::Quarantined,
+            E::Doubted(_),
+        ) => state,
+        (
+            S::Unknown | S::Healthy | S::Degraded | S::Recovering | S::Probation | S::Quarantined,
+            E::Undoubted,
+        ) => state,
         (S::Unknown | S::Healthy | S::Suspect, E::Settled | E::PlanStarted | E::PlanFailed) => state,
         (S::Unknown | S::Healthy | S::Suspect, E::BudgetSpent | E::BudgetRenewed) => state,
-        (S::Unknown | S::Healthy | S::Suspect | S::Probation, E::OutOfSight) => state,
         (S::Degraded, E::Settled | E::PlanFailed | E::BudgetRenewed) => state,
         (S::Recovering, E::Settled | E::PlanStarted | E::BudgetRenewed) => state,
         (S::Probation, E::PlanStarted | E::PlanFailed | E::BudgetSpent | E::BudgetRenewed) => state,

@@ -80,7 +80,7 @@ pub struct Member {
     pub volume: VolumeId,
     /// When it fell.
     pub fell: Monotonic,
-    /// Why.
+    /// Why, as it was seen last.
     pub reason: Reason,
     /// When it was not sick any more.
     pub recovered: Option<Monotonic>,

@@ -22,6 +22,7 @@ pub mod path;
 pub mod hash;
 pub mod errno;
 pub mod fstype;
+pub mod source;
 pub mod glob;
 pub mod topology;
 pub mod volume;

@@ -49,6 +49,10 @@ pub struct Memory {
     pub was_readable: bool,
     /// Whether a write of a look ever worked, likewise.
     pub was_written: bool,
+    /// The path of the sentinel that was read last, likewise.
+    pub sentinel_read: Option<BytePath>,
+    /// Whether a repair that failed has shown its device again, read-only, and it was not well since.
+    pub put_back: bool,
     /// What is known of the mount that was there; only of this boot.
     pub mount: Option<MountMemory>,
     /// What it showed before and others may still hold; only of this boot.
@@ -165,6 +169,8 @@ pub struct MountMemory {
     pub writes_ended: Option<Monotonic>,
     /// How many errors the file system had found in itself, behind what tells it from others (`OwnErrors`).
     pub own_errors: Option<(u64, u64)>,
+    /// What tells its file system from others with the same number, where something does.
+    pub instance: Option<u64>,
     /// Data that was lost on it.
     pub loss: Option<Loss>,
     /// Damage that the file system found in itself.

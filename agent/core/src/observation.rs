@@ -1,6 +1,7 @@
 //! The closed list of facts that the core accepts from outside.
 
 use alloc::{collections::BTreeSet, string::String, vec::Vec};
+use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::errno::Errno;
@@ -89,6 +90,9 @@ impl Op {
 pub enum Source {
     /// The kernel programs.
     Bpf,
+    /// The kernel programs, where nothing but the text of a name says that the call was about this volume: a symbolic
+    /// link may have led elsewhere. A reason to look, which proves nothing.
+    BpfName,
     /// fanotify's file-system errors.
     Fanotify,
     /// The agent's own probes.
@@ -98,11 +102,15 @@ pub enum Source {
 }
 
 impl Source {
+    /// Every source.
+    pub const ALL: [Self; 5] = [Self::Bpf, Self::BpfName, Self::Fanotify, Self::Probe, Self::Sysfs];
+
     /// The bounded label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::Bpf => "bpf",
+            Self::BpfName => "bpf_name",
             Self::Fanotify => "fanotify",
             Self::Probe => "probe",
             Self::Sysfs => "sysfs",
@@ -167,9 +175,12 @@ pub struct BlockedTask {
     pub since: Monotonic,
     /// Whether nothing but the end of its wait, or a fatal signal, wakes it (state `D`).
     pub is_deep: bool,
+    /// Whether nothing but the text of a name says where it waits: a symbolic link may have led elsewhere.
+    pub is_by_name: bool,
 }
 
-/// The tasks that wait on one mount root, as one census found them.
+/// The tasks that wait on one mount root, as one census found them: those of which that is certain, or those of which
+/// it is not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockedOn {
     /// Where.
@@ -349,6 +360,28 @@ pub struct PlanReport {
     pub left_behind: BTreeSet<MountId>,
     /// Other mounts of the old superblock that there were when it began, by their ids.
     pub consumers: BTreeSet<MountId>,
+    /// The old file system was taken away, no new one came, and its device is shown again, read-only.
+    pub put_back: bool,
+    /// How many of the plan's actions were begun.
+    pub actions_begun: usize,
+}
+
+impl PlanReport {
+    /// One that tells of nothing but its end.
+    #[must_use]
+    pub const fn of(id: PlanId, outcome: Outcome, took: Duration) -> Self {
+        Self {
+            id,
+            outcome,
+            steps: Vec::new(),
+            gap: None,
+            took,
+            left_behind: BTreeSet::new(),
+            consumers: BTreeSet::new(),
+            put_back: false,
+            actions_begun: 0,
+        }
+    }
 }
 
 /// What came of trying a server.
@@ -358,6 +391,8 @@ pub struct ReachReport {
     pub service: Service,
     /// Whether it was reached.
     pub reach: Reach,
+    /// The addresses that the first of its names has now; none where that is not a name, or nobody could tell.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Whether a server was reached.
@@ -398,7 +433,6 @@ mod tests {
     fn labels_are_unique() {
         let ops: BTreeSet<_> = Op::ALL.into_iter().map(Op::label).collect();
         assert_eq!(ops.len(), Op::ALL.len());
-        let sources = [Source::Bpf, Source::Fanotify, Source::Probe, Source::Sysfs].map(Source::label);
-        assert_eq!(sources, ["bpf", "fanotify", "probe", "sysfs"]);
+        assert_eq!(Source::ALL.map(Source::label), ["bpf", "bpf_name", "fanotify", "probe", "sysfs"]);
     }
 }

@@ -1,6 +1,6 @@
 //! What a person orders by hand, and what comes of it. Who may order is decided outside.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 
 use crate::health::loss::Actor;
 use crate::id::{PlanId, VolumeId};
@@ -46,7 +46,7 @@ pub enum Done {
         still: Option<Pause>,
     },
     /// The plan that is carried out.
-    Remounting(Plan),
+    Remounting(Box<Plan>),
     /// Nothing is kept but what a person has stopped.
     Forgotten {
         /// The volume's own pause, which holds on.

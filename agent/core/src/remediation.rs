@@ -40,6 +40,10 @@ pub struct Plan {
     pub old: Option<SuperblockId>,
     /// What tells mounts of it from those of another one that has its number by now.
     pub marks: Option<Marks>,
+    /// What was replaced before because it was sick, and is held by somebody still, also where nothing is mounted
+    /// now: the kernel would find it again for the same source. These are known to be held; `None` where nothing can
+    /// be.
+    pub dead: Option<BTreeSet<SuperblockId>>,
     /// The server that it concerns, where its source names one: at most one helper at a time works with it.
     pub server: Option<Vec<u8>>,
     /// What to do, in order. The first failure ends the plan.
@@ -63,6 +67,12 @@ pub struct Marks {
     pub unique: BTreeSet<u64>,
     /// Their ids as long as they are in the table; not kept across restarts.
     pub here: BTreeSet<MountId>,
+    /// What else was mounted at the place when the plan was made, by ids: whatever lies beneath the old one later,
+    /// and is none of these, is the plan's own.
+    pub others: BTreeSet<MountId>,
+    /// Mounts beneath the old one that an earlier swap of the agent's left there when it was cut off: they go with
+    /// it. Not kept across restarts.
+    pub own: BTreeSet<MountId>,
 }
 
 impl Marks {
@@ -70,11 +80,20 @@ impl Marks {
     #[must_use]
     pub fn of(table: &MountTable, place: &BytePath, superblock: SuperblockId) -> Option<Self> {
         let stack = table.stack_at(place);
-        let mounts: Vec<&Mount> =
-            stack.into_iter().rev().filter(|mount| mount.superblock == superblock).collect();
+        let (mounts, others): (Vec<&Mount>, Vec<&Mount>) =
+            stack.into_iter().rev().partition(|mount| mount.superblock == superblock);
         let holding = Holding::of(mounts.first()?);
         let unique = mounts.iter().filter_map(|mount| mount.unique).collect();
-        Some(Self { holding, unique, here: mounts.iter().map(|mount| mount.id).collect() })
+        let ids = |mounts: &[&Mount]| mounts.iter().map(|mount| mount.id).collect();
+        Some(Self { holding, unique, here: ids(&mounts), others: ids(&others), own: BTreeSet::new() })
+    }
+
+    /// Takes what lies there besides, and did not when these marks were made, for the agent's own.
+    #[must_use]
+    pub fn with_own_since(mut self, earlier: &Self) -> Self {
+        let (others, own) = self.others.into_iter().partition(|id| earlier.others.contains(id));
+        (self.others, self.own) = (others, own);
+        self
     }
 
     /// Whether a mount with the number is of that superblock still: as long as one of its mounts is there, nothing else
@@ -109,7 +128,9 @@ impl Plan {
             | Action::RunInPlace { .. }
             | Action::RestartUnit { .. }
             | Action::UnmountOld => self.helper_timeout,
-            Action::CheckStaged { .. }
+            Action::CheckSource { .. }
+            | Action::CheckStaged { .. }
+            | Action::MountAgain
             | Action::AbortConnection { .. }
             | Action::Swap { .. }
             | Action::CoverConsumers { .. }
@@ -148,6 +169,20 @@ pub enum Action {
         /// The type that it must have, when known.
         fstype: Option<String>,
     },
+    /// Look at the device that the new mount is to come from, while the old one is still there: once that is gone
+    /// nothing brings it back. It is there, it can be written where that is wanted, and it is the same volume.
+    CheckSource {
+        /// By what it is mounted.
+        method: Method,
+        /// `SOURCE` of mount(8).
+        source: Vec<u8>,
+        /// The new mount is to be read-only.
+        readonly: bool,
+        /// What it must be, when known.
+        identity: Identity,
+    },
+    /// Show what was unmounted again, read-only, where no new one came: what can still be read is better than nothing.
+    MountAgain,
     /// Unmount the old one first, plainly. For file systems whose device can be mounted only once at a time.
     UnmountOld,
     /// Take every other mount of the old superblock away, plainly, and leave guards in their places. All of them or
@@ -225,8 +260,9 @@ impl Action {
     #[must_use]
     pub const fn is_aside(&self) -> bool {
         match self {
-            Self::Stage { .. } | Self::CheckStaged { .. } => true,
+            Self::CheckSource { .. } | Self::Stage { .. } | Self::CheckStaged { .. } => true,
             Self::UnmountOld
+            | Self::MountAgain
             | Self::Swap { .. }
             | Self::RunInPlace { .. }
             | Self::AbortConnection { .. }
@@ -281,7 +317,7 @@ pub enum Refusal {
     /// The unit in which the daemon runs is not what serves this file system.
     OtherUnit,
     /// What the helper needs is missing, or others could have written or read it: `/etc/fstab` has no entry, systemd
-    /// does not know the unit, the file of variables is not root's alone.
+    /// does not know the unit, the file of variables is not root's alone, the device is not there or write-protected.
     NotPrepared,
     /// Other mounts of the old superblock could not be replaced.
     ConsumersLeft,

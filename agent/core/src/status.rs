@@ -103,7 +103,7 @@ pub struct VolumeStatus {
     pub probing: bool,
     /// The last tasks that met an error on this mount, newest first, with errno and operation; at most 8. Refusals are
     /// none.
-    pub culprits: Vec<(Monotonic, Errno, Op, Task)>,
+    pub culprits: Vec<(Monotonic, (Errno, Op, Source), Task)>,
     /// How many tasks waited on it at the last census.
     pub blocked_count: u64,
     /// Those that have waited longest, at most 16.

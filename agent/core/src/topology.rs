@@ -115,6 +115,8 @@ pub struct Propagation {
     pub shared: Option<u32>,
     /// Peer group this mount receives from.
     pub master: Option<u32>,
+    /// Nobody may make a bind of it; recursive ones leave it out.
+    pub unbindable: bool,
 }
 
 /// One snapshot of the table, in the order in which the kernel listed it. A clone is another handle to the

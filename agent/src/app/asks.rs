@@ -1,6 +1,8 @@
 //! Questions that are out, to hooks and to servers: beside the loop, which takes their answers as inputs.
 
 use agent_core::engine::{Input, ReachOrder};
+use agent_core::id::VolumeId;
+use agent_core::path::BytePath;
 use agent_core::remediation::asking::Question;
 use tokio::task::JoinSet;
 
@@ -27,6 +29,12 @@ impl Asks {
     pub(super) fn reach(&mut self, order: ReachOrder) {
         let asker = self.asker.clone();
         self.out.spawn(async move { Input::Reached(asker.reach(order).await) });
+    }
+
+    /// Follows the mount point of a volume.
+    pub(super) fn follow(&mut self, volume: VolumeId, path: BytePath) {
+        let asker = self.asker.clone();
+        self.out.spawn(async move { Input::Leads(volume, asker.follow(&path).await) });
     }
 
     /// The next answer. What a fault of the agent has lost the engine misses by itself.

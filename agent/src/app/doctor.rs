@@ -24,7 +24,10 @@ const TABLE_PATIENCE: Duration = Duration::from_secs(2);
 const fn needed_for(capability: Capability) -> &'static str {
     match capability {
         Capability::DacReadSearch => "probing what permission bits refuse",
-        Capability::SysPtrace => "entering the host's mount namespace from a container",
+        Capability::SysPtrace => {
+            "failed calls on names in containers, consumers of volumes, waiting tasks by procfs, and entering the host's \
+             mount namespace from a container"
+        }
         Capability::SysAdmin => "repairing mounts, fanotify, entering mount namespaces",
         Capability::SysResource => "kernel programs before Linux 5.11",
         Capability::Perfmon | Capability::Bpf => "kernel programs",

@@ -76,6 +76,7 @@ mod tests {
             call: String::from("read"),
             since: seconds(since),
             is_deep: true,
+            is_by_name: false,
         };
         blocked.blocked = vec![wait(SINCE)];
         for volume in [&stuck, &blocked] {

@@ -295,6 +295,7 @@ impl EventLoop {
             Event::Reload => self.reading.ask(),
             Event::Configuration(read) => self.take_configuration(*read),
             Event::Pulse => {
+                self.sources.settle(&mut self.facts);
                 self.publish();
                 self.log.settle();
                 self.facts.settle_log();
@@ -325,6 +326,7 @@ impl EventLoop {
                 Output::Stop(plan) => self.stop(plan),
                 Output::Ask(question) => self.ask(*question),
                 Output::Reach(order) => self.asks.reach(order),
+                Output::Follow(volume, path) => self.asks.follow(volume, path),
                 Output::Held(_, hold) => self.metrics.suppressed(Suppression::of(hold)),
                 Output::WouldExecute(plan) => {
                     self.metrics.suppressed(Suppression::DryRun);

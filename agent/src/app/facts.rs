@@ -12,6 +12,7 @@ use crate::export::Snapshot;
 use crate::probe::Stats;
 use crate::sensor::{LossCause, ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
 use crate::sys::clock;
+use crate::sys::mount_limit::Approach;
 use crate::telemetry::flood::{Flood, LeftOut, NODE, SUBJECT, Short};
 
 /// Paths of cgroups that are kept, about.
@@ -25,6 +26,8 @@ pub(super) struct Facts {
     /// Paths of cgroups, by id.
     pub(super) cgroups: Arc<BTreeMap<u64, String>>,
     pub(super) scan: ScanStats,
+    /// Whether it was said that the table is near its limit.
+    approach: Approach,
     pub(super) bad_lines: u64,
     pub(super) runs_skipped: BTreeMap<&'static str, u64>,
     pub(super) records_dropped: BTreeMap<LossCause, u64>,
@@ -76,6 +79,7 @@ impl Facts {
             programs: Vec::new(),
             cgroups: Arc::default(),
             scan: ScanStats::default(),
+            approach: Approach::default(),
             bad_lines: 0,
             runs_skipped: BTreeMap::new(),
             records_dropped: BTreeMap::new(),
@@ -119,6 +123,24 @@ impl Facts {
         let now = clock::now();
         for (name, left_out) in self.told.rest() {
             log_left_out(name, &left_out, now);
+        }
+    }
+
+    /// Takes in what a scan of the mount table was like.
+    pub(super) fn scan(&mut self, stats: ScanStats) {
+        // A line that stays bad is one bad line, however often it is read.
+        self.bad_lines += stats.bad_lines.saturating_sub(self.scan.bad_lines);
+        self.scan = stats;
+        let mounts = u64::try_from(stats.entries).unwrap_or(u64::MAX);
+        if let Some(limit) = stats.limit.filter(|limit| self.approach.is_news(mounts, *limit))
+            && self.log
+        {
+            tracing::warn!(
+                mounts,
+                limit,
+                "Mount table is more than half full; at the limit (sysctl fs.mount-max) every further mount fails, of \
+                 containers and of repairs too"
+            );
         }
     }
 
@@ -168,7 +190,11 @@ impl Facts {
                     "Kernel program fails, continuing without it"
                 );
             }
-            ProgramState::NotChosen(_) | ProgramState::Waits(_) | ProgramState::Covered(_) => {
+            ProgramState::NotChosen(_)
+            | ProgramState::Waits(_)
+            | ProgramState::Covered(_)
+            | ProgramState::Forgone(_)
+            | ProgramState::Absent(_) => {
                 tracing::info!(program = status.program, state = ?status.state, "Kernel program is not attached");
             }
         }

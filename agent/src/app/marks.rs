@@ -36,6 +36,8 @@ struct Mark {
     /// When it is to be asked for again. `None`: it is asked for now, it is set, or it is given up.
     again: Option<Monotonic>,
     is_given_up: bool,
+    /// Whether its file system could report, so that something is lost where it is given up.
+    could_report: bool,
 }
 
 /// All of them.
@@ -73,7 +75,7 @@ impl Marks {
     }
 
     fn ask(&mut self, key: MarkKey, now: Monotonic) -> bool {
-        let new = Mark { attempts: 0, again: Some(now), is_given_up: false };
+        let new = Mark { attempts: 0, again: Some(now), is_given_up: false, could_report: true };
         let mark = self.known.entry(key).or_insert(new);
         if mark.again.is_none_or(|again| again > now) {
             return false;
@@ -91,7 +93,17 @@ impl Marks {
             mark.again = Some(now + PAUSE.saturating_mul(1 << doublings));
         }
         mark.is_given_up = mark.again.is_none();
+        mark.could_report = !why.is_of_type();
         mark.again
+    }
+
+    /// Whether nothing is reported of a superblock, although others of its kind do: every mount of it that was asked
+    /// for was given up.
+    pub(super) fn is_silent(&self, superblock: SuperblockId) -> bool {
+        let from = (superblock, MountId(0), None);
+        let of_it =
+            || self.known.range(from..).take_while(|(key, _)| key.0 == superblock).map(|(_, mark)| mark);
+        of_it().all(|mark| mark.is_given_up) && of_it().any(|mark| mark.could_report)
     }
 
     /// Forgets what is due and was not asked for: the mount is there, and not tracked any more. If it is again,
@@ -107,96 +119,4 @@ impl Marks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KEY: MarkKey = (SuperblockId { major: 7, minor: 1 }, MountId(30), Some(1));
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::from_nanos(seconds * 1_000_000_000)
-    }
-
-    #[test]
-    fn a_refusal_is_tried_again_at_growing_pauses_and_not_for_ever() {
-        let (mut marks, mut now, mut pauses) = (Marks::default(), at(0), Vec::new());
-        while marks.ask(KEY, now) {
-            assert!(!marks.ask(KEY, now), "one at a time");
-            let Some(again) = marks.refused(KEY, &MarkRefused::TimedOut, now) else { break };
-            assert!(!marks.ask(KEY, now) && marks.next() == Some(again));
-            pauses.push(again.since(now).as_secs());
-            now = again;
-        }
-        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320]);
-        assert_eq!((marks.next(), marks.ask(KEY, at(1_000_000))), (None, false));
-    }
-
-    #[test]
-    fn what_another_try_cannot_change_is_not_tried_again() {
-        use crate::sensor::fanotify::MarkStep;
-        let refused = |step, errno| MarkRefused::Refused { step, errno: agent_core::errno::Errno(errno) };
-        let mut marks = Marks::default();
-        assert!(marks.ask(KEY, at(0)));
-        assert_eq!(marks.refused(KEY, &refused(MarkStep::Mark, 95), at(0)), None);
-        let other = (KEY.0, KEY.1, Some(2));
-        assert!(marks.ask(other, at(0)));
-        assert_eq!(marks.refused(other, &refused(MarkStep::Open, 5), at(0)), Some(at(5)));
-    }
-
-    #[test]
-    fn a_superblock_that_was_renewed_unseen_by_the_table_gets_a_new_mark() {
-        let other = (SuperblockId { major: 7, minor: 2 }, KEY.1, None);
-        let mut marks = Marks::default();
-        assert!(marks.ask(KEY, at(0)) && marks.ask(other, at(0)));
-        marks.renew(KEY.0);
-        assert!(marks.ask(KEY, at(1)) && !marks.ask(other, at(1)));
-    }
-
-    #[test]
-    fn of_the_mounts_that_show_a_superblock_one_is_asked_for() {
-        use crate::sensor::fanotify::MarkStep;
-        let binds: Vec<MarkKey> = (30..33).map(|id| (KEY.0, MountId(id), Some(u64::from(id)))).collect();
-        let mut marks = Marks::default();
-        let ask = |marks: &mut Marks, of: &[MarkKey], seconds| {
-            marks.ask_one(of.iter().copied(), at(seconds)).map(|key| key.1.0)
-        };
-        assert_eq!(ask(&mut marks, &binds, 0), Some(30));
-        assert_eq!(ask(&mut marks, &binds, 0), None, "it is under way");
-        marks.refused(binds[0], &MarkRefused::Busy, at(0));
-        assert_eq!(ask(&mut marks, &binds, 4), None, "the pause is the superblock's");
-        assert_eq!(ask(&mut marks, &binds, 5), Some(30));
-        // A subvolume cannot be marked, the mount of the whole file system can.
-        let subvolume = MarkRefused::Refused { step: MarkStep::Mark, errno: agent_core::errno::Errno(18) };
-        marks.refused(binds[0], &subvolume, at(5));
-        assert_eq!(ask(&mut marks, &binds, 5), Some(31));
-        assert_eq!(ask(&mut marks, &binds, 6), None, "it is set");
-        // The one through which it was set is gone: a superblock of the same number may be another.
-        marks.keep(&[binds[0], binds[2]].into());
-        assert_eq!(ask(&mut marks, &[binds[0], binds[2]], 7), Some(32));
-        marks.refused(binds[2], &subvolume, at(7));
-        assert_eq!(ask(&mut marks, &[binds[0], binds[2]], 8), None);
-    }
-
-    #[test]
-    fn a_mount_that_is_not_tracked_any_more_is_not_waited_for() {
-        let mut marks = Marks::default();
-        assert!(marks.ask(KEY, at(0)));
-        marks.refused(KEY, &MarkRefused::Busy, at(0));
-        marks.drop_due(at(4));
-        assert_eq!(marks.next(), Some(at(5)));
-        marks.drop_due(at(5));
-        assert_eq!(marks.next(), None);
-        assert!(marks.ask(KEY, at(6)), "tracked again");
-    }
-
-    #[test]
-    fn a_new_mount_with_old_numbers_gets_its_own_mark() {
-        let mut marks = Marks::default();
-        let again = (KEY.0, KEY.1, Some(2));
-        assert!(marks.ask(KEY, at(0)));
-        assert!(marks.keep(&[again].into()).is_empty(), "the superblock is still shown");
-        assert!(marks.ask(again, at(1)));
-        assert_eq!(marks.keep(&BTreeSet::new()), [KEY.0].into());
-        // The end of an attempt on a mount that is gone.
-        assert_eq!(marks.refused(KEY, &MarkRefused::NoAnswer, at(2)), None);
-    }
-}
+mod tests;

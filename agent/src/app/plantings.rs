@@ -7,6 +7,7 @@ use agent_core::engine::{NoErrand, ProbeOrder};
 use agent_core::id::{ProbeId, VolumeId};
 use agent_core::path::BytePath;
 use agent_core::policy::Policy;
+use agent_core::source::is_same;
 use agent_core::time::Monotonic;
 use agent_core::volume::Sentinel;
 use rustix::io::Errno;
@@ -64,7 +65,8 @@ struct Named {
 impl Named {
     /// Whether a pin is about what is mounted there now. One that was made when nothing was said about that is.
     fn fits(&self, pin: &Pin) -> bool {
-        pin.source.is_none() || pin.source == self.source
+        let of = |pinned: &Vec<u8>| self.source.as_ref().is_some_and(|source| is_same(source, pinned));
+        pin.source.as_ref().is_none_or(of)
     }
 }
 

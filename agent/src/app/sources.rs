@@ -16,6 +16,7 @@ use tracing::{debug, info};
 
 use super::facts::Facts;
 use super::marks::{MarkKey, Marks, key_of};
+use super::reports::Reports;
 use crate::config::Config;
 use crate::error_chain::chain;
 use crate::kernel::namespace::Namespace;
@@ -50,7 +51,11 @@ pub(super) struct Sources {
     mountinfo: Option<mountinfo::Handle>,
     /// Kept for its end alone.
     mount_events: Option<MountEvents>,
+    mount_reports: Reports,
     fs_errors: Option<FsErrors>,
+    fs_reports: Reports,
+    /// Why the mark of a superblock was refused last.
+    refusals: BTreeMap<SuperblockId, String>,
     fuse_daemons: Option<FuseDaemons>,
     marks: JoinSet<MarkEnd>,
     /// What the last table showed, for the places that must not be counted for a volume above them.
@@ -101,19 +106,20 @@ impl Sources {
         let mountinfo = mountinfo::start(settings, events.clone())
             .inspect_err(|error| facts.source(SourceName::Mountinfo, SourceState::Off(chain(error))))
             .ok();
-        let mount_events = mountinfo.as_ref().and_then(|handle| {
+        let not_started = || (None, SourceState::Off("not started".to_owned()));
+        let (mount_events, mount_state) = mountinfo.as_ref().map_or_else(not_started, |handle| {
             let (running, state) =
                 MountEvents::start(namespace.file(), Box::new(handle.changes()), events.clone());
             if state == SourceState::Running {
                 handle.has_events();
             }
-            facts.source(SourceName::FanotifyMnt, state);
-            running
+            (running, state)
         });
+        facts.source(SourceName::FanotifyMnt, mount_state.clone());
         let program = vec![super::OWN_BINARY.into(), fanotify::MARK_SUBCOMMAND.into()];
         let settings = fanotify::Settings { program, enter: namespace.enter.clone() };
-        let (fs_errors, state) = FsErrors::start(settings, events.clone());
-        facts.source(SourceName::FanotifyFs, state);
+        let (fs_errors, fs_state) = FsErrors::start(settings, events.clone());
+        facts.source(SourceName::FanotifyFs, fs_state.clone());
         let (fuse_daemons, state) = FuseDaemons::start(PROC.into(), events.clone());
         facts.source(SourceName::FuseDaemons, state);
         let program = vec![super::OWN_BINARY.into(), consumers::CONSUMERS_SUBCOMMAND.into()];
@@ -131,7 +137,10 @@ impl Sources {
             events: events.downgrade(),
             mountinfo,
             mount_events,
+            mount_reports: Reports::new(mount_state, "the whole mount table was read instead"),
             fs_errors,
+            fs_reports: Reports::new(fs_state, "every volume that may have had some was looked at instead"),
+            refusals: BTreeMap::new(),
             fuse_daemons,
             marks: JoinSet::new(),
             table: MountTable::default(),
@@ -216,7 +225,11 @@ impl Sources {
             let shadows = shadows(self.tracked.iter().map(|tracked| &tracked.mountpoint), places);
             let sources = device_sources(&self.tracked, &self.table);
             let subvolumes = btrfs(&self.tracked, &self.table);
-            ebpf.track(ebpf::Watched { tracked: self.tracked.clone(), shadows, subvolumes, sources });
+            let shown = self.tracked_mounts();
+            let directories =
+                shown.iter().map(|mount| (mount.mountpoint.clone(), mount.directory().to_vec())).collect();
+            let tracked = self.tracked.clone();
+            ebpf.track(ebpf::Watched { tracked, shadows, subvolumes, sources, directories });
         }
     }
 
@@ -226,6 +239,7 @@ impl Sources {
         let current = self.table.mounts().iter().map(|mount| key_of(mount)).collect();
         for superblock in self.marked.keep(&current) {
             fs_errors.forget(superblock);
+            self.refusals.remove(&superblock);
         }
         let now = clock::now();
         let mut superblocks: BTreeMap<SuperblockId, Vec<&Arc<Mount>>> = BTreeMap::new();
@@ -240,8 +254,9 @@ impl Sources {
                 continue;
             };
             let (fs_errors, mount) = (fs_errors.clone(), Arc::clone(mount));
+            let is_automount = self.table.automount_of(&mount).is_some();
             self.marks.spawn(async move {
-                let result = fs_errors.mark(&mount, MARK_DEADLINE).await;
+                let result = fs_errors.mark(&mount, is_automount, MARK_DEADLINE).await;
                 MarkEnd { key, mountpoint: mount.mountpoint.clone(), result }
             });
         }
@@ -330,6 +345,7 @@ impl Sources {
             Ended::Mark(MarkEnd { key, mountpoint, result: Err(error) }) => {
                 let again = self.marked.refused(key, &error, clock::now());
                 let error = chain(&error);
+                self.refusals.insert(key.0, error.clone());
                 if again.is_some() {
                     debug!(%mountpoint, error, "File-system errors cannot be asked for now, trying again later");
                 } else {
@@ -338,6 +354,48 @@ impl Sources {
                 }
             }
             Ended::Pause => self.mark(&self.tracked_mounts()),
+        }
+        self.settle(facts);
+    }
+
+    /// Takes in what a source says of itself; how it does.
+    pub(super) fn said(&mut self, name: SourceName, state: SourceState) -> SourceState {
+        match self.reports(name) {
+            Some(reports) => {
+                reports.says(state);
+                reports.state(clock::now())
+            }
+            None => state,
+        }
+    }
+
+    /// Reports of a source are lost.
+    pub(super) fn lost(&mut self, name: SourceName, facts: &mut Facts) {
+        if let Some(reports) = self.reports(name) {
+            reports.lost(clock::now());
+        }
+        self.settle(facts);
+    }
+
+    /// Tells how the sources do that are told by more than their own words: a loss is over some time later, and a
+    /// volume that gave no reports may be gone.
+    pub(super) fn settle(&mut self, facts: &mut Facts) {
+        let silent = self.tracked.iter().find(|tracked| self.marked.is_silent(tracked.superblock));
+        let missing = silent.map(|tracked| {
+            let why = self.refusals.get(&tracked.superblock).map_or("refused", String::as_str);
+            format!("some volumes report no errors of their file system, as `{}`: {why}", tracked.mountpoint)
+        });
+        self.fs_reports.missing(missing);
+        let now = clock::now();
+        facts.source(SourceName::FanotifyFs, self.fs_reports.state(now));
+        facts.source(SourceName::FanotifyMnt, self.mount_reports.state(now));
+    }
+
+    const fn reports(&mut self, name: SourceName) -> Option<&mut Reports> {
+        match name {
+            SourceName::FanotifyFs => Some(&mut self.fs_reports),
+            SourceName::FanotifyMnt => Some(&mut self.mount_reports),
+            _ => None,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Whether a server can be reached: by a child that enters the network of those whose mounts are watched, looks up the
-//! name as they would, and connects. It may hang in any of that, and is killed then.
+//! name as they would, and connects. It may hang in any of that, and is killed then. The same child follows paths
+//! ([`follow`]).
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::Settings;
 use super::places::Place;
+use super::{Settings, follow};
 use crate::exit_code::ExitCode;
 use crate::sys::{clock, descriptors, environment, mount, network, parent_death};
 
@@ -30,8 +31,8 @@ const TRYING_MAX: usize = 16;
 const SLACK: Duration = Duration::from_secs(2);
 /// Addresses of one name that are tried.
 const MOST_ADDRESSES: usize = 8;
-/// The child says one short line.
-const LINE_LIMIT: u64 = 4 * 1024;
+/// The child says one line. The longest is that of a path.
+const LINE_LIMIT: u64 = 32 * 1024;
 
 /// Why nothing is known.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,22 @@ pub(super) async fn ask(
     settings: &Settings,
     order: &ReachOrder,
     trying: &Arc<AtomicUsize>,
-) -> Result<Reach, ReachError> {
+) -> Result<(Reach, Vec<IpAddr>), ReachError> {
+    let request = json!({
+        "hosts": order.service.hosts,
+        "ports": order.service.ports,
+        "milliseconds": u64::try_from(order.deadline.as_millis()).unwrap_or(u64::MAX),
+    });
+    understand(&converse(settings, &request, order.deadline, trying).await?)
+}
+
+/// One request to a child of its own, and what that says.
+pub(super) async fn converse(
+    settings: &Settings,
+    request: &Value,
+    deadline: Duration,
+    trying: &Arc<AtomicUsize>,
+) -> Result<Vec<u8>, ReachError> {
     let place = Place::take(trying, TRYING_MAX).ok_or(ReachError::TooMany)?;
     let mut command = Command::new(&settings.exe);
     environment::clear(command.as_std_mut());
@@ -74,11 +90,6 @@ pub(super) async fn ask(
         .kill_on_drop(true);
     parent_death::bind(command.as_std_mut());
     let mut child = command.spawn().map_err(ReachError::Child)?;
-    let request = json!({
-        "hosts": order.service.hosts,
-        "port": order.service.port,
-        "milliseconds": u64::try_from(order.deadline.as_millis()).unwrap_or(u64::MAX),
-    });
     let talk = async {
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(request.to_string().as_bytes()).await?;
@@ -89,20 +100,22 @@ pub(super) async fn ask(
         }
         Ok(line)
     };
-    let line = timeout(order.deadline.saturating_add(SLACK), talk).await;
+    let line = timeout(deadline.saturating_add(SLACK), talk).await;
     tokio::spawn(async move {
         // It has ended, or was killed. Fails only when somebody else has reaped it.
         let _ = child.kill().await;
         drop(place);
     });
-    understand(&line.map_err(|_| ReachError::TimedOut)?.map_err(ReachError::Child)?)
+    line.map_err(|_| ReachError::TimedOut)?.map_err(ReachError::Child)
 }
 
-fn understand(line: &[u8]) -> Result<Reach, ReachError> {
+fn understand(line: &[u8]) -> Result<(Reach, Vec<IpAddr>), ReachError> {
     let said: Value = serde_json::from_slice(line).map_err(|_| ReachError::NoAnswer)?;
+    let addresses = said.get("addresses").and_then(Value::as_array).into_iter().flatten();
+    let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok()).collect();
     match (said.get("reached").and_then(Value::as_bool), said.get("why").and_then(Value::as_str)) {
-        (Some(true), _) => Ok(Reach::Yes),
-        (Some(false), Some(why)) => Ok(Reach::No(why.to_owned())),
+        (Some(true), _) => Ok((Reach::Yes, addresses)),
+        (Some(false), Some(why)) => Ok((Reach::No(why.to_owned()), addresses)),
         (Some(false) | None, _) => Err(ReachError::NoAnswer),
     }
 }
@@ -136,10 +149,9 @@ pub fn run_reach_child(place: &ReachPlace) -> ExitCode {
     if entered.is_err() {
         return ExitCode::NoPermission;
     }
-    let Some(target) = Target::read(io::stdin().lock()) else { return ExitCode::Usage };
-    let answer = match target.attempt() {
-        Ok(()) => json!({ "reached": true }),
-        Err(why) => json!({ "reached": false, "why": why }),
+    let Ok(request) = serde_json::from_reader(io::stdin().lock()) else { return ExitCode::Usage };
+    let Some(answer) = follow::answer(&request).or_else(|| try_target(request)) else {
+        return ExitCode::Usage;
     };
     match writeln!(io::stdout(), "{answer}") {
         Ok(()) => ExitCode::Ok,
@@ -147,37 +159,60 @@ pub fn run_reach_child(place: &ReachPlace) -> ExitCode {
     }
 }
 
+fn try_target(request: Value) -> Option<Value> {
+    let (reached, addresses) = Target::read(&request)?.attempt();
+    Some(match reached {
+        Ok(()) => json!({ "reached": true, "addresses": addresses }),
+        Err(why) => json!({ "reached": false, "why": why, "addresses": addresses }),
+    })
+}
+
+/// What threads find out.
+enum Heard {
+    /// The addresses of the first name.
+    Addresses(Vec<IpAddr>),
+    /// What came of an address of a name, by the name's number.
+    Said(usize, Result<(), String>),
+}
+
 struct Target {
     hosts: Vec<String>,
-    port: u16,
+    ports: Vec<u16>,
     limit: Duration,
 }
 
 impl Target {
-    fn read(from: impl Read) -> Option<Self> {
-        let request: Value = serde_json::from_reader(from).ok()?;
+    fn read(request: &Value) -> Option<Self> {
         let hosts = request.get("hosts")?.as_array()?;
+        let ports = request.get("ports")?.as_array()?;
+        let port_of = |port: &Value| u16::try_from(port.as_u64()?).ok();
         Some(Self {
             hosts: hosts.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            port: u16::try_from(request.get("port")?.as_u64()?).ok()?,
+            ports: ports.iter().map(port_of).collect::<Option<_>>()?,
             limit: Duration::from_millis(request.get("milliseconds")?.as_u64()?),
         })
     }
 
-    /// Tries all names and addresses at once: one that does not answer must not use up the time of the others. What the
-    /// first name says is what people are told.
-    fn attempt(&self) -> Result<(), String> {
+    /// Tries all names, addresses and ports at once: one that does not answer must not use up the time of the others.
+    /// What the first name says is what people are told, and which addresses that has.
+    fn attempt(&self) -> (Result<(), String>, Vec<IpAddr>) {
         let begun = clock::now();
         let (said, heard) = mpsc::channel();
-        for (number, host) in self.hosts.iter().enumerate() {
-            let (said, host, port, limit) = (said.clone(), host.clone(), self.port, self.limit);
+        let at_port = |host| self.ports.iter().map(move |port| (host, *port));
+        for (number, (host, port)) in self.hosts.iter().flat_map(at_port).enumerate() {
+            let (said, host, limit) = (said.clone(), host.clone(), self.limit);
             std::thread::spawn(move || match look_up(&host, port) {
                 // A name without an address is an answer, too.
-                Err(why) => drop(said.send((number, Err(why)))),
+                Err(why) => drop(said.send(Heard::Said(number, Err(why)))),
                 Ok(addresses) => {
+                    if number == 0 && host.parse::<IpAddr>().is_err() {
+                        let known = addresses.iter().map(SocketAddr::ip).collect();
+                        // Nobody listens any more once a server was reached.
+                        let _ = said.send(Heard::Addresses(known));
+                    }
                     for address in addresses {
                         let said = said.clone();
-                        std::thread::spawn(move || said.send((number, connect(address, limit))));
+                        std::thread::spawn(move || said.send(Heard::Said(number, connect(address, limit))));
                     }
                 }
             });
@@ -187,11 +222,8 @@ impl Target {
     }
 
     /// One time limit for all that is said, however often something is.
-    fn hear(
-        &self,
-        heard: &mpsc::Receiver<(usize, Result<(), String>)>,
-        begun: Monotonic,
-    ) -> Result<(), String> {
+    fn hear(&self, heard: &mpsc::Receiver<Heard>, begun: Monotonic) -> (Result<(), String>, Vec<IpAddr>) {
+        let mut known = Vec::new();
         let mut first: Option<(usize, String)> = None;
         loop {
             let left = self.limit.saturating_sub(clock::now().since(begun));
@@ -199,12 +231,17 @@ impl Target {
             let said =
                 if left.is_zero() { Err(mpsc::RecvTimeoutError::Timeout) } else { heard.recv_timeout(left) };
             match said {
-                Ok((_, Ok(()))) => return Ok(()),
-                Ok((number, Err(why))) if first.as_ref().is_none_or(|(before, _)| number < *before) => {
+                Ok(Heard::Addresses(addresses)) => known = addresses,
+                Ok(Heard::Said(_, Ok(()))) => return (Ok(()), known),
+                Ok(Heard::Said(number, Err(why)))
+                    if first.as_ref().is_none_or(|(before, _)| number < *before) =>
+                {
                     first = Some((number, why));
                 }
                 Ok(_) => {}
-                Err(_) => return Err(first.map_or_else(|| "no answer".to_owned(), |(_, why)| why)),
+                Err(_) => {
+                    return (Err(first.map_or_else(|| "no answer".to_owned(), |(_, why)| why)), known);
+                }
             }
         }
     }
@@ -241,7 +278,7 @@ mod tests {
 
     fn attempt(hosts: &[&str], port: u16) -> Result<(), String> {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-        Target { hosts, port, limit: Duration::from_secs(20) }.attempt()
+        Target { hosts, ports: vec![port], limit: Duration::from_secs(20) }.attempt().0
     }
 
     #[test]
@@ -250,17 +287,37 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         assert_eq!(attempt(&["127.0.0.1"], port), Ok(()));
         assert_eq!(attempt(&["name.invalid", "127.0.0.1"], port), Ok(()), "any of the names will do");
+        let limit = Duration::from_secs(20);
+        let several = Target { hosts: vec!["127.0.0.1".to_owned()], ports: vec![1, port], limit };
+        assert_eq!(several.attempt().0, Ok(()), "and any of the ports");
         drop(listener);
         assert_eq!(attempt(&["127.0.0.1"], port), Err("connection refused".to_owned()));
         assert_eq!(attempt(&["127.0.0.1", "name.invalid"], port), Err("connection refused".to_owned()));
     }
 
     #[test]
+    fn the_addresses_of_a_name_are_told_and_those_of_an_address_are_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let of = |host: &str| {
+            let hosts = vec![host.to_owned(), "127.0.0.1".to_owned()];
+            Target { hosts, ports: vec![port], limit: Duration::from_secs(20) }.attempt().1
+        };
+        let silent = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
+        // The second host may answer first: then nothing is known of the name.
+        assert!(of("localhost").iter().all(|address| silent.contains(address)));
+        assert_eq!(of("127.0.0.1"), [] as [IpAddr; 0]);
+        drop(listener);
+        assert!(!of("localhost").is_empty());
+    }
+
+    #[test]
     fn many_refusals_do_not_lengthen_the_time() {
         let (said, heard) = mpsc::sync_channel(1);
-        let refusing = std::thread::spawn(move || while said.send((1, Err("no".to_owned()))).is_ok() {});
-        let target = Target { hosts: Vec::new(), port: 1, limit: Duration::from_millis(200) };
-        assert_eq!(target.hear(&heard, clock::now()), Err("no".to_owned()));
+        let refusing =
+            std::thread::spawn(move || while said.send(Heard::Said(1, Err("no".to_owned()))).is_ok() {});
+        let target = Target { hosts: Vec::new(), ports: vec![1], limit: Duration::from_millis(200) };
+        assert_eq!(target.hear(&heard, clock::now()), (Err("no".to_owned()), Vec::new()));
         drop(heard);
         refusing.join().unwrap();
     }
@@ -270,7 +327,7 @@ mod tests {
         // Reads what it is given, finds no program of that name, and says nothing.
         let exe = "/usr/bin/xargs".into();
         let settings = Settings { exe, launcher: Vec::new(), namespace: None, network: None };
-        let service = Service { hosts: vec!["a".to_owned()], port: 1 };
+        let service = Service { hosts: vec!["a".to_owned()], ports: vec![1] };
         let order = ReachOrder { service, deadline: Duration::from_secs(20) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let trying = Arc::default();
@@ -292,13 +349,19 @@ mod tests {
 
     #[test]
     fn requests_and_answers_are_understood() {
-        let target = Target::read(&br#"{"hosts":["a","::1"],"port":2049,"milliseconds":3000}"#[..]).unwrap();
-        assert_eq!((target.hosts.len(), target.port, target.limit.as_secs()), (2, 2049, 3));
-        for wrong in ["", "{}", r#"{"hosts":["a"],"port":99999,"milliseconds":1}"#] {
-            assert!(Target::read(wrong.as_bytes()).is_none(), "{wrong}");
+        let target = json!({"hosts": ["a", "::1"], "ports": [2049, 1], "milliseconds": 3000});
+        let target = Target::read(&target).unwrap();
+        assert_eq!(
+            (target.hosts.len(), target.ports.as_slice(), target.limit.as_secs()),
+            (2, &[2049, 1][..], 3)
+        );
+        for wrong in [json!(""), json!({}), json!({"hosts": ["a"], "ports": [99999], "milliseconds": 1})] {
+            assert!(Target::read(&wrong).is_none(), "{wrong}");
         }
-        assert_eq!(understand(b"{\"reached\":true}\n").unwrap(), Reach::Yes);
-        assert_eq!(understand(br#"{"reached":false,"why":"x"}"#).unwrap(), Reach::No("x".into()));
+        assert_eq!(understand(b"{\"reached\":true}\n").unwrap(), (Reach::Yes, Vec::new()));
+        let moved = br#"{"reached":false,"why":"x","addresses":["192.0.2.44","odd"]}"#;
+        let address = "192.0.2.44".parse().unwrap();
+        assert_eq!(understand(moved).unwrap(), (Reach::No("x".into()), vec![address]));
         assert!(understand(b"").is_err() && understand(br#"{"reached":false}"#).is_err());
     }
 }

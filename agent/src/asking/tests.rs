@@ -23,6 +23,7 @@ fn question(how: HookWay, limit: Duration) -> Question {
             id: PlanId(1),
             volume: VolumeId::new("v"),
             server: None,
+            dead: None,
             reason: None,
             mountpoint: place.clone(),
             stage: place,

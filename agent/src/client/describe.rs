@@ -159,11 +159,12 @@ fn evidence(page: &mut Page, volume: &VolumeView) {
         }
     }
     for (number, culprit) in volume.culprits.iter().enumerate() {
-        let name = if number == 0 { "met by" } else { "" };
+        let label = if number == 0 { "met by" } else { "" };
         let process = format!("{} (process {})", culprit.comm, culprit.pid);
         let at = page.moment(culprit.at);
-        let line = format!("{process}, {} on {}, {at}", culprit.errno, culprit.op);
-        page.pair(name, &line);
+        let name = if culprit.by_name { ", by its name" } else { "" };
+        let line = format!("{process}, {} on {}{name}, {at}", culprit.errno, culprit.op);
+        page.pair(label, &line);
         whereabouts(page, culprit.cgroup.as_deref(), culprit.mount_namespace);
     }
     waiting(page, volume);
@@ -186,7 +187,8 @@ fn lasting(page: &mut Page, what: &str, loss: &LossView, volume: &str) {
 /// Why it is judged as it is: rule, incident, losses, damping.
 fn judgement(page: &mut Page, volume: &VolumeView) {
     page.heading("Judgement");
-    page.pair("rule", volume.rule.as_deref().unwrap_or("none: nothing speaks against it"));
+    let none = if volume.sick { "none: nothing newer is known" } else { "none: nothing speaks against it" };
+    page.pair("rule", volume.rule.as_deref().unwrap_or(none));
     if let Some(clears) = &volume.cleared_by {
         page.pair("cleared by", clears);
     }
@@ -221,8 +223,12 @@ fn waiting(page: &mut Page, volume: &VolumeView) {
         let thread = if task.tid == task.pid { String::new() } else { format!(", thread {}", task.tid) };
         let time = age::span_of_seconds(task.seconds);
         let line = format!(
-            "{} (process {}{thread}), {} for {time}, state {}",
-            task.comm, task.pid, task.call, task.state
+            "{} (process {}{thread}), {} for {time}, state {}{}",
+            task.comm,
+            task.pid,
+            task.call,
+            task.state,
+            if task.by_name { ", by its name" } else { "" }
         );
         page.pair(name, &line);
         whereabouts(page, task.cgroup.as_deref(), task.mount_namespace);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::discovery::Presence;
 use agent_core::errno::{COUNTED, Errno, ErrnoClass};
 use agent_core::fstype::FsClass;
-use agent_core::health::meaning::{EXCEPTIONS, class_of};
+use agent_core::health::meaning::{EXCEPTIONS, MET_BY_LOOKS, class_of};
 use agent_core::health::rules::{Enough, LONG, LOST_LOOKS, RULES, Rule, Test, Weight};
 use agent_core::policy::Thresholds;
 use agent_core::remediation::ladder::{Below, LADDER, Rung};
@@ -27,7 +27,8 @@ rule that decided (`rule`), what was seen, and what would clear it. A verdict is
 so it clears by itself; the state adds the history.
 
 A failed look is not a dead mount: what the agent itself could not do (no memory, no descriptor, no worker) says nothing
-about a volume. Unknown is not healthy. What completes late is `slow`, which is advice, never `hung`.
+about a volume, unless that volume alone answers so again and again. Unknown is not healthy. What completes late is `slow`,
+which is advice, never `hung`.
 ";
 
 const EVIDENCE: &str = "
@@ -35,9 +36,17 @@ const EVIDENCE: &str = "
 
 By what stands behind the mount: the same number can be a server that is away, a connection that is over, or a device that
 is broken. No rule has the word `refused`: where looking was allowed before, a refusal is judged as `auth`, and where it never
-was, it is the advice `inaccessible`, not a fault. `full` is advice and never a fault; `EAGAIN` and `EINTR`
-are no faults and are not counted. A look that meets an errno that is not in the table has met something that says nothing
-certain (`probe-odd-error`).
+was, it is the advice `inaccessible`, not a fault; so is a key that was never there. A sentinel that may not be read any more
+while the root answers is doubt, and one that could never be read is that advice. `full` is advice and never a fault; `EAGAIN`
+and `EINTR` are no faults and are not counted. A look that meets an errno that is in neither table has met something that says
+nothing certain (`probe-odd-error`). Where dirty data is lost, it is lost whatever the errno says.
+
+| errno | number | network | FUSE | block | elsewhere |
+|---|---|---|---|---|---|
+";
+
+const LOOKS: &str = "
+What only looks meet, because nobody's programs cause it on a file, is not counted:
 
 | errno | number | network | FUSE | block | elsewhere |
 |---|---|---|---|---|---|
@@ -64,6 +73,8 @@ that came before it began.
 | rule | proves | reason | when | cleared by |
 |---|---|---|---|---|
 ";
+
+const COLUMNS: [FsClass; 4] = [FsClass::Network, FsClass::Fuse, FsClass::Block, FsClass::Other];
 
 const REASONS: &str = "
 ## Reasons
@@ -120,9 +131,13 @@ fn page() -> String {
     page += EVIDENCE;
     for row in COUNTED {
         let number = row.errno.0;
-        let on =
-            [FsClass::Network, FsClass::Fuse, FsClass::Block, FsClass::Other].map(|fs| says(row.errno, fs));
+        let on = COLUMNS.map(|fs| says(row.errno, fs));
         let _ = writeln!(page, "| `{}` | {number} | {} |", row.name, on.join(" | "));
+    }
+    page += LOOKS;
+    for row in MET_BY_LOOKS {
+        let on = COLUMNS.map(|fs| class_word(row.says(fs)));
+        let _ = writeln!(page, "| `{}` | {} | {} |", row.name, row.errno.0, on.join(" | "));
     }
     page += CLASSES;
     for class in FsClass::ALL {
@@ -217,7 +232,8 @@ fn when(test: Test) -> String {
             "it became `ro`: it had been kept writable, or storage failed at that moment"
         }
         Test::ProbeFails(class, enough) => {
-            return format!("the look fails with an errno that says {}{}", class_word(class), often(enough));
+            let (word, often, but) = (class_word(class), often(enough), but_for_one_file(class, enough));
+            return format!("the look fails with an errno that says {word}{often}{but}");
         }
         Test::ProbeFailsOddly(Enough::Once) => "the look fails with an errno that says nothing certain",
         Test::ProbeFailsOddly(enough) => {
@@ -243,8 +259,9 @@ fn when(test: Test) -> String {
         Test::SentinelIsOff => "the root is in order, and the sentinel is missing or has other content",
         Test::ErrorsSustained(class) => {
             return format!(
-                "many errors that say {}, over a while, of operations that no look tries",
-                class_word(class)
+                "many errors that say {}, over a while, of operations that no look tries{}",
+                class_word(class),
+                but_for_one_user(class)
             );
         }
         Test::Errors(class) => {
@@ -254,6 +271,25 @@ fn when(test: Test) -> String {
         Test::ConsumersStale => "other mounts still show what was there before the volume was mounted anew",
     };
     text.to_owned()
+}
+
+const fn but_for_one_file(class: ErrnoClass, enough: Enough) -> &'static str {
+    match (class, enough) {
+        (_, Enough::Once) => "",
+        (ErrnoClass::Stale, _) => ", and not for one file",
+        (ErrnoClass::Auth, _) => ", and not because one file is refused",
+        _ => "",
+    }
+}
+
+const fn but_for_one_user(class: ErrnoClass) -> &'static str {
+    match class {
+        ErrnoClass::Auth => "; not on network file systems, where every user has a key",
+        ErrnoClass::IoError => {
+            "; on network file systems and FUSE, reads that one program alone is known to fail with are not enough"
+        }
+        _ => "",
+    }
 }
 
 fn often(enough: Enough) -> String {
@@ -304,7 +340,8 @@ const fn state_meaning(state: HealthState) -> &'static str {
         HealthState::Degraded => "Sick, by a rule that proves it.",
         HealthState::Recovering => "Sick, and a plan of repair is running.",
         HealthState::Probation => {
-            "Good again, and not believed yet: it must stay free of doubt for the settle time."
+            "Good again, and not believed yet: it must stay free of doubt for the settle time. Doubt that lasts as long \
+             makes it suspect."
         }
         HealthState::Quarantined => "Sick, and no repair is tried any more: a person must act.",
     }

@@ -58,7 +58,12 @@ pub(crate) fn sample_snapshot() -> Snapshot {
             program("fuse_request_end", "always", ProgramState::NotChosen("family is off".into())),
         ],
         cgroups: Arc::new(BTreeMap::from([(77, "/system.slice/postgresql.service".to_owned())])),
-        scan: ScanStats { entries: 41, bad_lines: 0, took: Duration::from_micros(1500) },
+        scan: ScanStats {
+            entries: 41,
+            bad_lines: 0,
+            limit: Some(100_000),
+            took: Duration::from_micros(1500),
+        },
         bad_lines: 2,
         runs_skipped: BTreeMap::from([("vfs_read", 5)]),
         records_dropped: BTreeMap::from([(LossCause::Ring, 3)]),
@@ -162,6 +167,7 @@ pub(crate) fn mount_plan(volume: &str) -> Plan {
         id: PlanId(7),
         volume: VolumeId::new(volume),
         server: None,
+        dead: None,
         reason: Some(Reason::Stale),
         mountpoint,
         stage,
@@ -277,11 +283,10 @@ fn models() -> VolumeStatus {
         culprits: vec![
             (
                 seconds(807),
-                Errno(116),
-                Op::Read,
+                (Errno(116), Op::Read, Source::Bpf),
                 Task { cgroup: 77, mnt_ns: 4_026_532_700, ..task(4242, "postgres") },
             ),
-            (seconds(806), Errno(116), Op::Read, task(77, "tar")),
+            (seconds(806), (Errno(116), Op::Read, Source::BpfName), task(77, "tar")),
         ],
         rule: Some(("probe-and-kernel-stale", "a good probe")),
         falls: 3,
@@ -303,16 +308,11 @@ fn models() -> VolumeStatus {
 
 pub(crate) fn failed_repair() -> PlanReport {
     PlanReport {
-        id: PlanId(6),
-        outcome: Outcome::HelperFailed(32),
         steps: vec![
             "stage: [helper_failed] mount.nfs4: -o password=Zx9 access denied — 40 ms".into(),
             "undo unstage: nothing is there — 1 ms".into(),
         ],
-        gap: None,
-        took: Duration::from_millis(41),
-        left_behind: BTreeSet::new(),
-        consumers: BTreeSet::new(),
+        ..PlanReport::of(PlanId(6), Outcome::HelperFailed(32), Duration::from_millis(41))
     }
 }
 
@@ -342,12 +342,14 @@ fn scratch() -> VolumeStatus {
                 call: "pread64".into(),
                 since: seconds(940),
                 is_deep: true,
+                is_by_name: false,
             },
             BlockedTask {
                 task: Task { tid: 78, ..task(77, "tar") },
                 call: "statx".into(),
                 since: seconds(950),
                 is_deep: false,
+                is_by_name: true,
             },
         ],
         loss: Some(Loss {

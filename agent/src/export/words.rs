@@ -24,6 +24,9 @@ pub(crate) const fn mode(mode: Mode) -> &'static str {
 
 /// An error for people: its symbolic name, also where the table of errors does not list it.
 pub(crate) fn errno(errno: Errno) -> String {
+    if errno == Errno::UNKNOWN {
+        return errno.label().to_owned();
+    }
     match nix::errno::Errno::from_raw(i32::from(errno.0)) {
         nix::errno::Errno::UnknownErrno => errno.to_string(),
         _ if errno.row().is_some() => errno.to_string(),
@@ -89,7 +92,7 @@ pub(crate) fn probe_sentence(result: &ProbeResult) -> String {
             "everything answered, data was read past the cache".to_owned()
         }
         ProbeResult::Ok(found) if found.read_device => {
-            "the root and the device answered; no file was read, there is no sentinel".to_owned()
+            "the root and the device answered; no file was read past the cache".to_owned()
         }
         ProbeResult::Ok(_) => "the root answered; no data was read, there is no sentinel".to_owned(),
         ProbeResult::Failed { step, errno } => format!("{} failed with {errno}", step.doing()),
@@ -145,8 +148,10 @@ pub(crate) fn plan_method(plan: &Plan) -> &'static str {
         Action::Stage { method: own, .. } => Some(method(own)),
         Action::RestartUnit { .. } => Some("systemd"),
         Action::RunInPlace { .. } => Some("command"),
-        Action::CheckStaged { .. }
+        Action::CheckSource { .. }
+        | Action::CheckStaged { .. }
         | Action::AbortConnection { .. }
+        | Action::MountAgain
         | Action::UnmountOld
         | Action::Swap { .. }
         | Action::Verify { .. }
@@ -174,6 +179,13 @@ pub(crate) fn action_sentence(action: &Action, plan: &Plan) -> String {
         Action::Stage { method: Method::Command(argv), .. } => {
             format!("let {} mount it at {stage}", program_name(argv))
         }
+        Action::CheckSource { method: Method::Fstab, .. } => {
+            format!("check that what /etc/fstab says of {mountpoint} can be mounted")
+        }
+        Action::CheckSource { source, .. } => {
+            format!("check that {} can be mounted and is the same volume", hide(&escape(source)))
+        }
+        Action::MountAgain => format!("mount what was unmounted at {mountpoint} again, read-only"),
         Action::CheckStaged { .. } => "check that it answers, is new, and is the same volume".to_owned(),
         Action::UnmountOld => format!("unmount the old one at {mountpoint}"),
         Action::Swap { readonly: false } => format!("show it at {mountpoint}, then detach the old one"),
@@ -328,6 +340,7 @@ mod tests {
             id: agent_core::id::PlanId(1),
             volume: agent_core::id::VolumeId::new("a"),
             server: None,
+            dead: None,
             reason: None,
             mountpoint: "/mnt/a".into(),
             stage: "/run/mountie/stage/1".into(),

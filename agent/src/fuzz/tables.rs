@@ -111,6 +111,7 @@ fn check_outputs(outputs: &[Output]) {
             | Output::Stop(_)
             | Output::Ask(_)
             | Output::Reach(_)
+            | Output::Follow(..)
             | Output::Held(..)
             | Output::Transition(_)
             | Output::Settled { .. }

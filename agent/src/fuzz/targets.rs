@@ -50,7 +50,7 @@ pub const TARGETS: &[Target] = &[
         feed: tables::mount_table,
         seeds: seeds::mount_tables,
         words: seeds::MOUNTINFO_WORDS,
-        memory: Memory { per_byte: 400, fixed: 64 << 10 },
+        memory: Memory { per_byte: 400, fixed: 96 << 10 },
         grow: seeds::grown_table,
     },
     Target {

@@ -49,6 +49,8 @@ pub(super) struct Attendant {
 enum End {
     Answered(ProbeResult),
     Late(ProbeStep),
+    /// It has not announced a step by the deadline: it has had no turn yet, and has not touched the volume.
+    Unbegun,
     Lost(Lost),
 }
 
@@ -96,15 +98,24 @@ impl Attendant {
                 };
                 Some((id, late))
             }
+            End::Unbegun => {
+                tracing::debug!(volume = %order.volume, "Probe worker has not begun");
+                self.lose(order, started).await;
+                None
+            }
             End::Lost(lost) => {
                 tracing::debug!(volume = %order.volume, error = %lost, "Probe worker lost");
-                let result = ProbeResult::NotRun(NotRun::WorkerLost);
-                self.tell(News::Failed(report(order, started, result))).await;
+                self.lose(order, started).await;
                 None
             }
         };
         worker.end().await;
         self.tell(News::Gone(returned)).await;
+    }
+
+    async fn lose(&self, order: ProbeOrder, started: Monotonic) {
+        let result = ProbeResult::NotRun(NotRun::WorkerLost);
+        self.tell(News::Failed(report(order, started, result))).await;
     }
 
     /// A worker that was ready may have died since (the kernel's out-of-memory killer, say). When it had not
@@ -166,7 +177,7 @@ impl Attendant {
                     }
                     Err(lost) => End::Lost(lost),
                 },
-                () = &mut deadline => return End::Late(worker.step().unwrap_or(ProbeStep::Identity)),
+                () = &mut deadline => return worker.step().map_or(End::Unbegun, End::Late),
                 () = &mut slow, if !is_slow => {
                     is_slow = true;
                     self.tell(News::Slow(order.id)).await;

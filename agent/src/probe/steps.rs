@@ -15,12 +15,15 @@ use agent_core::observation::{NotRun, ProbeOk, ProbeResult, ProbeStep};
 use agent_core::path::BytePath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstatvfs, openat, statx};
 
+use device::Storage;
+
 use super::planting::{PlantFault, Planted, Planting};
 use super::privileges;
 use super::protocol::Request;
 use crate::sys;
 use crate::sys::sentinel::{self, Reading};
 
+mod btrfs;
 mod device;
 mod identity;
 mod plant;
@@ -60,11 +63,14 @@ fn look(request: &Request, announce: &mut dyn FnMut(ProbeStep)) -> Result<ProbeO
         ok.uuid = read_uuid(&root, request);
     }
 
-    // btrfs keeps the content of small files in its metadata, which stays cached: there only the device
-    // tells whether storage answers.
-    if !ok.read_data || request.fstype == "btrfs" {
+    // Many file systems keep the content of small files in their metadata, which stays cached (btrfs, f2fs, squashfs,
+    // ext4 with inline data): there only the device tells whether storage answers.
+    if !ok.read_data || request.superblock.major != 0 || request.fstype == "btrfs" {
         announce(ProbeStep::Device);
-        ok.read_device = device::read(&root, request).map_err(failed(ProbeStep::Device))?;
+        let storage = device::read(&root, request).map_err(failed(ProbeStep::Device))?;
+        ok.read_device = storage != Storage::Unseen;
+        // What was read of the sentinel says nothing of files on the disk that does not answer.
+        ok.read_data &= storage != Storage::Short;
     }
     // Only after the device: whoever deletes the sentinel must not hide that the disk is dead.
     if let Some(fault) = sentinel {

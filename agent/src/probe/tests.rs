@@ -221,8 +221,8 @@ fn a_worker_that_was_killed_while_idle_costs_nobody_an_answer() {
 #[test]
 fn a_silent_worker_is_late_at_the_deadline_and_ends_when_it_is_let_go() {
     run(async {
-        let mut bench = Bench::new(settings("silent-worker.sh"));
-        let deadline = Duration::from_millis(150);
+        let mut bench = Bench::new(settings("begun-worker.sh"));
+        let deadline = Duration::from_secs(1);
         bench.pool.start(any_order(7, deadline));
         let report = bench.report().await;
         assert_eq!(report.result, ProbeResult::TimedOut { step: ProbeStep::Identity });
@@ -230,6 +230,17 @@ fn a_silent_worker_is_late_at_the_deadline_and_ends_when_it_is_let_go() {
         assert_eq!((children().len(), bench.pool.stats().abandoned), (1, 1), "it may answer yet");
         bench.pool.let_go(ProbeId(7));
         assert_eq!(bench.event().await, ProbeEvent::Returned(ProbeId(7)));
+        bench.settled(|stats| stats.abandoned == 0 && stats.workers == 0).await;
+        assert_eq!(children(), [], "a zombie stays");
+    });
+}
+
+#[test]
+fn a_worker_that_has_not_begun_by_the_deadline_says_nothing_about_the_volume() {
+    run(async {
+        let mut bench = Bench::new(settings("silent-worker.sh"));
+        bench.pool.start(any_order(7, Duration::from_millis(50)));
+        assert_eq!(bench.report().await.result, ProbeResult::NotRun(NotRun::WorkerLost));
         bench.settled(|stats| stats.abandoned == 0 && stats.workers == 0).await;
         assert_eq!(children(), [], "a zombie stays");
     });
@@ -479,8 +490,8 @@ fn above_the_cap_nothing_is_started() {
 #[test]
 fn at_the_cap_the_oldest_makes_room_where_a_signal_ends_its_wait() {
     run(async {
-        let mut bench = Bench::new(Settings { abandoned_max: 2, ..settings("silent-worker.sh") });
-        let deadline = Duration::from_millis(50);
+        let mut bench = Bench::new(Settings { abandoned_max: 2, ..settings("begun-worker.sh") });
+        let deadline = Duration::from_secs(1);
         for id in 1..=2 {
             bench.pool.start(any_order(id, deadline));
             assert!(matches!(bench.report().await.result, ProbeResult::TimedOut { .. }));

@@ -3,17 +3,21 @@
 //! Requests that the daemon has taken and does not answer keep their callers in a wait that no signal ends, also when
 //! the mount is detached. Ending the connection gives each of them an error. It cannot be taken back, so it is done to
 //! the one superblock that the plan is about, which must still be on top at the mount point, and only where the daemon
-//! is at fault.
+//! is at fault. What can refuse a later step of the plan is asked before: a daemon that is slow answers in the end, and
+//! is not to be cut off for a plan that then does nothing.
 
 use std::os::fd::AsFd;
 
 use agent_core::remediation::{Outcome, Refusal};
+use agent_core::topology::Mount;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::restart::may_restart;
 use super::scene::{Scene, Stop, say};
-use super::wire::Step;
+use super::swap::refuse_mounts_below;
+use super::wire::{Rest, Step};
 use crate::sys::fuse_control::Connection;
 use crate::sys::mount_table::Proc;
 
@@ -57,10 +61,23 @@ pub(super) fn abort(scene: &Scene, daemon: Option<u32>, is_proven: bool) -> Resu
             Err(why) => return left(&why),
         }
     };
+    expect_the_rest(scene, &stack)?;
     say(format!("end the FUSE connection {number}"));
     connection.abort().map_err(|errno| Stop::call(format!("end the FUSE connection {number}"), errno))?;
     let text = format!("ended the FUSE connection {number}, in which {waiting} requests waited: {why}");
     Ok(Step::new(Outcome::Changed, text))
+}
+
+/// Refuses what would keep the plan from what the connection is ended for.
+fn expect_the_rest(scene: &Scene, stack: &[Mount]) -> Result<(), Stop> {
+    let Rest { swaps, restarts } = &scene.rest;
+    if *swaps {
+        refuse_mounts_below(scene, &scene.table()?, stack)?;
+    }
+    match restarts {
+        Some((unit, daemon)) => may_restart(scene, unit, *daemon),
+        None => Ok(()),
+    }
 }
 
 /// Why the daemon can answer nobody; the error is why it may still do so.

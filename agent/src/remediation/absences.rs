@@ -30,30 +30,17 @@ impl Absences {
 mod tests {
     use std::time::Duration;
 
-    use agent_core::id::{PlanId, SuperblockId};
+    use agent_core::id::SuperblockId;
     use agent_core::remediation::Outcome;
 
     use super::*;
-    use crate::remediation::Course;
     use crate::remediation::wire::Step;
+    use crate::remediation::{Course, tests};
 
     const OLD: Option<SuperblockId> = Some(SuperblockId { major: 253, minor: 0 });
 
     fn plan(old: Option<SuperblockId>) -> Plan {
-        Plan {
-            id: PlanId(7),
-            volume: VolumeId::new("models"),
-            reason: None,
-            mountpoint: "/mnt/models".into(),
-            stage: "/run/mountie/stage/7".into(),
-            server: None,
-            marks: None,
-            old,
-            actions: Vec::new(),
-            undo: Vec::new(),
-            timeout: Duration::ZERO,
-            helper_timeout: Duration::ZERO,
-        }
+        Plan { old, ..tests::plan(Duration::ZERO) }
     }
 
     fn at(seconds: u64) -> Monotonic {

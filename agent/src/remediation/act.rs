@@ -12,7 +12,7 @@ use agent_core::volume::{Identity, Sentinel};
 use super::environment::EnvironmentFile;
 use super::scene::{Scene, Stop, say};
 use super::wire::{Line, Request, Step, WireAction};
-use super::{abort, check, consumers, in_place, restart, stage, swap, unmount, verify};
+use super::{abort, check, consumers, in_place, restart, source, stage, swap, unmount, verify};
 use crate::exit_code::ExitCode;
 use crate::sys::mount_table::Proc;
 use crate::sys::{mount, out_of_memory, parent_death};
@@ -128,6 +128,11 @@ fn carry_out(scene: &Scene, action: WireAction, variables: Option<EnvironmentFil
             let (sentinel, identity) = (sentinel.map(Sentinel::from), Identity { uuid, fsid });
             check::check_staged(scene, &check::Wanted { sentinel, identity, source, fstype })
         }
+        WireAction::CheckSource { method, source, readonly, uuid, fsid } => source::check(
+            scene,
+            source::Wanted { method, source, readonly, identity: Identity { uuid, fsid } },
+        ),
+        WireAction::MountAgain => unmount::show_read_only(scene),
         WireAction::UnmountOld => unmount::unmount_old(scene),
         WireAction::Swap { readonly } => swap::swap(scene, readonly),
         WireAction::RunInPlace { argv, environment_file: _ } => in_place::run(scene, &argv, variables),

@@ -1,6 +1,9 @@
 //! Which options of the old mount the new one must have before anybody sees it. Pure.
 
-use agent_core::topology::{Mount, Options};
+use agent_core::id::{MountId, SuperblockId};
+use agent_core::path::BytePath;
+use agent_core::remediation::consumers::Holding;
+use agent_core::topology::{Mount, Options, Propagation};
 use rustix::mount::{MountAttrFlags, MountFlags};
 use serde::{Deserialize, Serialize};
 
@@ -26,12 +29,38 @@ pub(super) struct Former {
     options: Vec<u8>,
     /// The peer group that it was in.
     pub(super) shared: Option<u32>,
+    /// The one that it received from.
+    master: Option<u32>,
+    unbindable: bool,
 }
 
 impl Former {
     pub(super) fn of(mount: &Mount) -> Self {
         let words: Vec<&[u8]> = mount.options.iter().collect();
-        Self { options: words.join(&b','), shared: mount.propagation.shared }
+        let Propagation { shared, master, unbindable } = mount.propagation;
+        Self { options: words.join(&b','), shared, master, unbindable }
+    }
+
+    pub(super) fn propagation(&self) -> Propagation {
+        Propagation { shared: self.shared, master: self.master, unbindable: self.unbindable }
+    }
+
+    /// The mount as it stood at its place, of a superblock that is read-only.
+    pub(super) fn read_only(&self, place: &BytePath, holding: &Holding) -> Mount {
+        let Holding { root, fstype, source } = holding.clone();
+        Mount {
+            id: MountId(0),
+            unique: None,
+            parent: MountId(0),
+            superblock: SuperblockId { major: 0, minor: 0 },
+            root,
+            mountpoint: place.clone(),
+            options: Options::parse(&self.options),
+            propagation: self.propagation(),
+            fstype,
+            source,
+            super_options: Options::parse(b"ro"),
+        }
     }
 }
 

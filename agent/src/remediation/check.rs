@@ -66,6 +66,13 @@ pub(super) fn refuse_old(scene: &Scene, mount: &Mount) -> Result<(), Stop> {
         let text = format!("{} shows the old superblock {}", mount.mountpoint, mount.superblock);
         return Err(Stop::Refused(Refusal::SameSuperblock, text));
     }
+    if scene.is_dead(mount.superblock) {
+        let text = format!(
+            "{} shows superblock {}, which was replaced before and is still held elsewhere",
+            mount.mountpoint, mount.superblock
+        );
+        return Err(Stop::Refused(Refusal::SameSuperblock, text));
+    }
     let dead = DEAD_WORDS.into_iter().find(|word| mount.super_options.has(word));
     let Some(word) = dead else { return Ok(()) };
     let text = format!("superblock {} at {} says `{word}`", mount.superblock, mount.mountpoint);
@@ -148,7 +155,7 @@ pub(super) fn check_identity(mount: &Mount, root: &OwnedFd, identity: &Identity)
 }
 
 /// Of a device that was made anew on purpose, a person says so.
-fn other_volume(text: String) -> Stop {
+pub(super) fn other_volume(text: String) -> Stop {
     let text = format!("{text}; if that is meant, mount it by hand, or have the volume forgotten");
     Stop::Refused(Refusal::OtherVolume, text)
 }
@@ -170,7 +177,7 @@ fn check_uuid(mount: &Mount, root: &OwnedFd, wanted: &str) -> Result<(), Stop> {
 }
 
 /// Asks blkid(8) for what stands on the device, past its cache.
-fn read_uuid(device: &[u8]) -> Result<String, Stop> {
+pub(super) fn read_uuid(device: &[u8]) -> Result<String, Stop> {
     let shown = format!("blkid of {}", escape(device));
     if !device.starts_with(b"/") {
         return Err(Stop::Refused(Refusal::OtherVolume, format!("{shown}: not a device")));

@@ -32,9 +32,9 @@ const LOOK_AGAIN_AT_MOST: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) enum Ending {
     /// With an answer.
-    Done(Step),
-    /// Killed at its deadline, while it was about to do this.
-    TimedOut(String),
+    Done(Box<Step>),
+    /// Killed at its deadline, while it was about to do this. Where it lives on, it may do it yet.
+    TimedOut { doing: String, lives_on: bool },
     /// Killed because it was told to stop, likewise.
     Stopped(String),
     /// Without an answer; the exit code or, negative, the signal.
@@ -89,7 +89,7 @@ impl Launcher {
                 // The group is not killed: a program that a helper left behind may be in it.
                 group.release();
                 self.reap(Leftover { child, group: None, permits });
-                Ok(Ending::Done(step))
+                Ok(Ending::Done(Box::new(step)))
             }
             Ok(Some(None)) => {
                 // Before it is reaped: from then on the number of its group may be somebody else's. What has
@@ -105,8 +105,8 @@ impl Launcher {
             }
             Err(_) => {
                 let group = group.kill();
-                self.wait_for(Leftover { child, group, permits }).await;
-                Ok(Ending::TimedOut(doing))
+                let lives_on = !self.wait_for(Leftover { child, group, permits }).await;
+                Ok(Ending::TimedOut { doing, lives_on })
             }
         }
     }
@@ -122,17 +122,20 @@ impl Launcher {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()
     }
 
-    /// Waits a moment for a group that was killed. What is then still there is stuck in the kernel.
-    async fn wait_for(&self, leftover: Leftover) {
+    /// Waits a moment for a group that was killed, and says whether it is gone. What is then still there is stuck in
+    /// the kernel.
+    async fn wait_for(&self, leftover: Leftover) -> bool {
         let marks = leftover.marks();
         let mut gone = Box::pin(leftover.gone());
-        if timeout(GRACE, &mut gone).await.is_err() {
+        let is_gone = timeout(GRACE, &mut gone).await.is_ok();
+        if !is_gone {
             let stuck = Stuck::count(&self.stuck, &marks);
             tokio::spawn(async move {
                 gone.await;
                 drop(stuck);
             });
         }
+        is_gone
     }
 
     /// Waits for the end in the background.

@@ -6,34 +6,38 @@
 //! mount that it replaces, before anybody sees them. Then the process enters the namespace and moves them in.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use agent_core::id::MountId;
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::{
-    Bind, Holding, Kind, Left, Stays, Survey, Wanted, inner, is_guard, survey,
+    Bind, Holding, Kind, Left, Stays, Survey, Wanted, is_guard, survey,
 };
 use agent_core::remediation::{Outcome, Refusal};
 use agent_core::topology::{Mount, MountTable, Propagation};
 use agent_core::volume::Reach;
 use rustix::io::Errno;
 
+use super::check::{SentinelFault, read_sentinel};
 use super::kinship;
 use super::scene::{Scene, Stop, say};
 use super::wire::{Step, WireNamespace, WireWanted};
 use crate::sys::look;
-use crate::sys::mount_attributes::Kin;
-use crate::sys::mount_exactly::{self, Place};
+use crate::sys::mount_exactly::Place;
 use crate::sys::mountinfo::{parse_line, parse_place};
 use crate::sys::namespaces::{self, Namespace};
 
 mod cover;
 mod dress;
 mod exchange;
+mod nest;
+mod trees;
 
 pub(super) use cover::{cover, guard_place, may_cover};
 pub(super) use dress::dress;
+
+use trees::{Tree, Whole, assemble, lies_inside, without_their_place};
 
 /// Namespaces beyond this are not gone into by one plan; the next one finds them again.
 const NAMESPACES: usize = 1024;
@@ -111,7 +115,7 @@ pub(super) fn find(scene: &Scene, order: &Order) -> Result<Step, Stop> {
             step.namespaces.push(WireNamespace::from(namespace));
         }
         for (mount, _) in found {
-            let Propagation { shared, master } = mount.propagation;
+            let Propagation { shared, master, .. } = mount.propagation;
             if shared.or(master).is_some() {
                 step.related.insert(mount.id.0, (shared, master));
             }
@@ -285,16 +289,17 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
     };
     let mut trees = Vec::new();
     for bind in &binds {
-        match prepare(scene, &base, bind) {
-            Ok(tree) => trees.push((bind, tree)),
+        match Tree::prepare(scene, &base, bind, binds.iter().any(|other| lies_inside(other, bind))) {
+            Ok(tree) => trees.push(tree),
             Err(stop) => tally.leave(&bind.mount.mountpoint, stop.into_step().text),
         }
     }
     for index in without_their_place(&trees).into_iter().rev() {
-        let (bind, _) = trees.remove(index);
+        let Tree { bind, .. } = trees.remove(index);
         tally.leave(&bind.mount.mountpoint, "the directory that it lies on is not on the new file system");
     }
-    for (bind, tree) in trees {
+    for index in 0..trees.len() {
+        let Some(&Tree { bind, .. }) = trees.get(index) else { break };
         let place = &bind.mount.mountpoint;
         // What is detached goes with all that is mounted inside it, and that could not come back.
         if let Some((inside, _)) = tally.left.iter().find(|(left, _)| left != place && left.is_within(place))
@@ -303,63 +308,58 @@ pub(super) fn swap(scene: &Scene, order: &Order) -> Result<Step, Stop> {
             tally.leave(place, why);
             continue;
         }
-        match swap_one(&visit, &base, &wanted, (bind, tree), &mut tally) {
+        let swapped = if tally.done.iter().any(|outer| place.is_within(outer)) {
+            came_along(&visit, &base, &wanted, bind, &mut tally)
+        } else {
+            let whole = assemble(scene, &base, &mut trees, index);
+            whole.and_then(|whole| swap_one(&visit, &base, &wanted, (bind, whole), &mut tally))
+        };
+        match swapped {
             Ok(()) => tally.done.push(place.clone()),
             Err(stop) => tally.leave(place, stop.into_step().text),
         }
     }
+    ask_all(&visit, &binds, &mut tally)?;
     Ok(tally.into_step("swapped"))
 }
 
-/// Those that lie inside another one, on a directory that the new file system does not have: they would go with the
-/// other one and could not come back.
-fn without_their_place(trees: &[(&Bind, Tree)]) -> Vec<usize> {
-    let has_place = |bind: &Bind| {
-        let path = &bind.mount.mountpoint;
-        let around = trees
-            .iter()
-            .filter(|(outer, _)| outer.mount.mountpoint != *path && path.is_within(&outer.mount.mountpoint));
-        let outer = around.max_by_key(|(outer, _)| outer.mount.mountpoint.as_bytes().len());
-        outer.is_none_or(|(outer, tree)| {
-            let below = inner(&outer.mount.mountpoint, path);
-            below.is_some_and(|below| mount_exactly::below(&tree.inner, &below).is_ok())
-        })
-    };
-    let lost = trees.iter().enumerate().filter(|(_, (bind, _))| bind.is_inside && !has_place(bind));
-    lost.map(|(index, _)| index).collect()
-}
-
-/// A tree that shows the new file system as a mount showed the old one.
-struct Tree {
-    inner: OwnedFd,
-    tree: OwnedFd,
-}
-
-fn prepare(scene: &Scene, base: &Base, bind: &Bind) -> Result<Tree, Stop> {
-    say(format!("find /{} on the new file system", bind.inner));
-    let volumes = scene.former.as_ref().and_then(|former| former.shared);
-    let kin = kinship::kin(&scene.propagation_of(&bind.mount), volumes);
-    let (kin, root) = match &base.shared {
-        Some(shared) if kin != Kin::None => (kin, shared),
-        Some(_) | None => (Kin::None, &base.root),
-    };
-    let inner = mount_exactly::below(root, &bind.inner).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
-            let text = format!("/{} is not on the new file system", bind.inner);
-            Stop::Refused(Refusal::ConsumersLeft, text)
+/// Looks at what every place shows now, once nobody waits for the new mount any more: its root has to answer, and the
+/// sentinel where it shows the whole volume.
+fn ask_all(visit: &Visit<'_>, binds: &[Bind], tally: &mut Tally) -> Result<(), Stop> {
+    for bind in binds {
+        let place = &bind.mount.mountpoint;
+        if !tally.done.contains(place) {
+            continue;
         }
-        errno => Stop::call(format!("find /{} on the new file system", bind.inner), errno),
-    })?;
-    let source = dress::Source { base, inner: &inner, kin };
-    let tree = dress::clone(scene, &source, &bind.mount)?;
-    Ok(Tree { inner, tree })
+        if let Err(stop) = visit.there(|| ask(visit.scene, bind)) {
+            tally.done.retain(|done| done != place);
+            tally.leave(place, format!("swapped, but {}", stop.into_step().text));
+        }
+    }
+    Ok(())
+}
+
+fn ask(scene: &Scene, bind: &Bind) -> Result<(), Stop> {
+    let path = &bind.mount.mountpoint;
+    say(format!("ask the file system at {path}"));
+    let failed = |errno| Stop::call("its root does not answer", errno);
+    let root = Place::resolve(path).and_then(|place| place.hold()).map_err(failed)?;
+    look::ask(&root).map_err(failed)?;
+    let sentinel = scene.sentinel.as_ref().filter(|_| bind.inner.as_bytes().is_empty());
+    match sentinel.map(|sentinel| (sentinel, read_sentinel(&root, sentinel))) {
+        None | Some((_, Ok(()))) => Ok(()),
+        Some((sentinel, Err(SentinelFault::Answer(errno)))) => {
+            Err(Stop::call(format!("read the sentinel {}", sentinel.path), errno))
+        }
+        Some((_, Err(SentinelFault::Other(what)))) => Err(Stop::Refused(Refusal::OtherVolume, what)),
+    }
 }
 
 fn swap_one(
     visit: &Visit<'_>,
     base: &Base,
     wanted: &Wanted<'_>,
-    (bind, Tree { inner, tree }): (&Bind, Tree),
+    (bind, Whole { inner, tree }): (&Bind, Whole),
     tally: &mut Tally,
 ) -> Result<(), Stop> {
     visit.there(|| {
@@ -367,6 +367,22 @@ fn swap_one(
         let exchanged = exchange::exchange(visit.scene, wanted, bind, &tree, &inner)?;
         tally.gap = tally.gap.max(exchanged.gap);
         tally.detached.extend(exchanged.detached);
+        let note = verify(visit.scene, wanted, (&base.mount, bind))?;
+        tally.note(&bind.mount.mountpoint, note);
+        Ok(())
+    })
+}
+
+/// It was inside the tree that has taken the place of the one around it.
+fn came_along(
+    visit: &Visit<'_>,
+    base: &Base,
+    wanted: &Wanted<'_>,
+    bind: &Bind,
+    tally: &mut Tally,
+) -> Result<(), Stop> {
+    visit.there(|| {
+        tally.detached.push(bind.mount.id.0);
         let note = verify(visit.scene, wanted, (&base.mount, bind))?;
         tally.note(&bind.mount.mountpoint, note);
         Ok(())

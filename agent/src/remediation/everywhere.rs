@@ -36,8 +36,10 @@ impl Work {
                 is_host_first: true,
                 goes_on: true,
             }),
-            Action::Stage { .. }
+            Action::CheckSource { .. }
+            | Action::Stage { .. }
             | Action::CheckStaged { .. }
+            | Action::MountAgain
             | Action::AbortConnection { .. }
             | Action::RestartUnit { .. }
             | Action::UnmountOld

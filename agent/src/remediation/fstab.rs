@@ -13,7 +13,8 @@ use crate::sys::mountinfo::unescape;
 pub(super) const FILE: &str = "/etc/fstab";
 
 /// Options about the boot alone: mount(8) takes them out as well, except that with `nofail` it calls a device that is
-/// not there a success. `x-systemd.…` and every other `x-…` is for others (mount(8), "x-" options).
+/// not there a success. `x-systemd.…` and every other `x-…` is for others (mount(8), "x-" options),
+/// except that `x-mount.mkdir` says that the mount point may be made.
 const BOOT_OPTIONS: [&str; 6] = ["defaults", "auto", "noauto", "nofail", "_netdev", "comment"];
 
 /// Types whose password mount(8)'s helper takes from the environment.
@@ -103,7 +104,7 @@ fn split(options: &str) -> impl Iterator<Item = &str> {
 
 fn counts(option: &str) -> bool {
     let name = option.split_once('=').map_or(option, |(name, _)| name);
-    !BOOT_OPTIONS.contains(&name) && !name.starts_with("x-")
+    !BOOT_OPTIONS.contains(&name) && (!name.starts_with("x-") || name == "x-mount.mkdir")
 }
 
 /// The name of what carries a secret that would stand in the arguments of a helper.
@@ -140,6 +141,7 @@ mod tests {
         filer:/a\\040b /mnt/a\\040b/ nfs4 vers=4.2,noauto,_netdev,x-systemd.automount,hard\n\
         LABEL=first //mnt//twice xfs\n\
         LABEL=second /mnt/twice ext4 ro\n\
+        LABEL=made /run/made ext4 x-mount.mkdir=0755,x-gvfs-show\n\
         none none swap sw 0 0\n\
         /srv /mnt/bind none bind,context=\"a,nofail,b\",defaults 0 0\n\
         short\n\
@@ -150,6 +152,7 @@ mod tests {
         assert_eq!(found(TEXT, "/mnt/disk"), Ok(entry("UUID=0a1b-2c3d", "ext4", &["noatime"])));
         assert_eq!(found(TEXT, "/mnt/a b"), Ok(entry("filer:/a b", "nfs4", &["vers=4.2", "hard"])));
         assert_eq!(found(TEXT, "/mnt/twice"), Ok(entry("LABEL=first", "xfs", &[])));
+        assert_eq!(found(TEXT, "/run/made"), Ok(entry("LABEL=made", "ext4", &["x-mount.mkdir=0755"])));
         let bind = entry("/srv", "none", &["bind", "context=\"a,nofail,b\""]);
         assert_eq!(found(TEXT, "/mnt/bind/"), Ok(bind));
     }

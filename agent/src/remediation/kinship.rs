@@ -31,6 +31,9 @@ pub(super) fn restore(mount: BorrowedFd<'_>, now: &Propagation, old: &Propagatio
 }
 
 fn wanted(now: &Propagation, old: &Propagation) -> Option<Sharing> {
+    if old.unbindable {
+        return (!now.unbindable).then_some(Sharing::Unbindable);
+    }
     match (old.shared.is_some(), now.shared.is_some()) {
         (true, false) => Some(Sharing::Shared),
         (false, true) if old.master.is_some() && now.master.is_some() => Some(Sharing::Slave),
@@ -52,7 +55,7 @@ mod tests {
     use super::*;
 
     const fn of(shared: Option<u32>, master: Option<u32>) -> Propagation {
-        Propagation { shared, master }
+        Propagation { shared, master, unbindable: false }
     }
 
     #[test]
@@ -82,6 +85,9 @@ mod tests {
         ] {
             assert_eq!(wanted(&now, &old), expected, "{now:?} {old:?}");
         }
+        let unbindable = Propagation { unbindable: true, ..of(None, None) };
+        assert_eq!(wanted(&of(Some(8), None), &unbindable), Some(Sharing::Unbindable));
+        assert_eq!(wanted(&unbindable, &unbindable), None);
         assert_eq!(lost(&of(None, Some(9)), &of(None, Some(5))), None);
         assert_eq!(lost(&of(Some(8), None), &of(Some(5), None)), None);
         assert!(lost(&of(None, None), &of(None, Some(5))).is_some_and(|text| text.contains("group 5")));

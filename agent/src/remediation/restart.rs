@@ -17,16 +17,20 @@ use super::wire::Step;
 const PROPERTIES: &str = "--property=LoadState,ExecMainPID,Where";
 
 pub(super) fn restart(scene: &Scene, unit: &str, daemon: Option<u32>) -> Result<Step, Stop> {
-    if !is_name(unit) {
-        return Err(Stop::Refused(refusal(daemon), format!("{unit} is no name of a unit that mounts")));
-    }
-    let asked = ask(unit)?;
-    asked.check(unit, daemon, &scene.mountpoint.to_string())?;
+    may_restart(scene, unit, daemon)?;
     let mut watch = GapWatch::new(scene)?;
     let invocation = systemctl(&["restart", "--", unit]);
     watched(&invocation, &Secrets::default(), &mut watch)?;
     watch.wait_for_another();
     Ok(watch.into_step(format!("restarted {unit}")))
+}
+
+/// Refuses what is not the unit that mounts here.
+pub(super) fn may_restart(scene: &Scene, unit: &str, daemon: Option<u32>) -> Result<(), Stop> {
+    if !is_name(unit) {
+        return Err(Stop::Refused(refusal(daemon), format!("{unit} is no name of a unit that mounts")));
+    }
+    ask(unit)?.check(unit, daemon, &scene.mountpoint.to_string())
 }
 
 /// What systemd says of a unit.

@@ -1,21 +1,23 @@
 //! What every action of a child starts from: the places of the plan, and the mount table at this moment.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use agent_core::errno::Errno;
 use agent_core::id::{MountId, SuperblockId, VolumeId};
 use agent_core::path::BytePath;
-use agent_core::remediation::consumers::is_guard;
+use agent_core::remediation::consumers::{Holding, is_guard};
 use agent_core::remediation::{Marks, Outcome, Refusal};
 use agent_core::time::Monotonic;
 use agent_core::topology::{Mount, MountTable, Propagation};
+use agent_core::volume::Sentinel;
 
 use super::act::tell;
 use super::arguments::ArgumentError;
 use super::attributes::Former;
 use super::helper::{Ended, HelperError};
-use super::wire::{Line, Related, Request, Step};
+use super::wire::{Line, Related, Request, Rest, Step};
 use crate::sys::look;
 use crate::sys::mount;
 use crate::sys::mount_table::Proc;
@@ -67,6 +69,15 @@ impl Stop {
         Self::Failed(ArgumentError::ERRNO, error.to_string())
     }
 
+    /// The same, with more to be told.
+    pub(super) fn and(self, more: &str) -> Self {
+        match self {
+            Self::Refused(refusal, text) => Self::Refused(refusal, text + more),
+            Self::Failed(errno, text) => Self::Failed(errno, text + more),
+            Self::Helper(code, text) => Self::Helper(code, text + more),
+        }
+    }
+
     pub(super) fn into_step(self) -> Step {
         match self {
             Self::Refused(refusal, text) => Step::new(Outcome::Refused(refusal), text),
@@ -98,6 +109,7 @@ pub(super) struct Scene {
     pub(super) stage: BytePath,
     pub(super) old: Option<SuperblockId>,
     marks: Option<Marks>,
+    dead: Option<BTreeSet<SuperblockId>>,
     pub(super) number_proves_nothing: bool,
     /// An earlier step has looked at what is staged, and it is what it should be.
     pub(super) staged_is_good: bool,
@@ -105,6 +117,9 @@ pub(super) struct Scene {
     /// The old mount, where an earlier step took it away.
     pub(super) former: Option<Former>,
     related: Related,
+    pub(super) rest: Rest,
+    /// What proves the volume, where the plan reads it.
+    pub(super) sentinel: Option<Sentinel>,
     /// Old mounts that were detached. Held until the process has answered and ends: the last reference to a
     /// superblock may take for ever to drop, and must not keep the answer.
     held: RefCell<Vec<OwnedFd>>,
@@ -132,11 +147,17 @@ impl Scene {
                 stage,
                 old: request.old.map(SuperblockId::from_kernel),
                 marks: request.marks.clone().map(Marks::from),
+                dead: request
+                    .dead
+                    .clone()
+                    .map(|dead| dead.into_iter().map(SuperblockId::from_kernel).collect()),
                 number_proves_nothing: request.number_proves_nothing,
                 staged_is_good: request.staged_is_good,
                 repairs_readonly: request.repairs_readonly,
                 former: request.former.clone(),
                 related: request.related.clone(),
+                rest: request.rest.clone(),
+                sentinel: request.sentinel.clone().map(Sentinel::from),
                 held: RefCell::default(),
             });
         }
@@ -151,6 +172,21 @@ impl Scene {
     /// Whether this is the superblock that the plan is to get rid of.
     pub(super) fn is_old(&self, superblock: SuperblockId) -> bool {
         self.old == Some(superblock) && !self.number_proves_nothing
+    }
+
+    /// Whether this is another superblock that was replaced because it was sick, and that mounts still show.
+    pub(super) fn is_dead(&self, superblock: SuperblockId) -> bool {
+        self.dead.as_ref().is_some_and(|dead| dead.contains(&superblock))
+    }
+
+    /// Whether the kernel may find for the same source what a new mount is not to show.
+    pub(super) fn wants_own_superblock(&self) -> bool {
+        self.old.is_some_and(|old| self.is_old(old)) || self.dead.is_some()
+    }
+
+    /// What mounts of the old superblock look like.
+    pub(super) fn holding(&self) -> Option<&Holding> {
+        self.marks.as_ref().map(|marks| &marks.holding)
     }
 
     /// Whether a mount with the number of the old superblock is of it; `None` where nothing more is known of that. As
@@ -172,7 +208,10 @@ impl Scene {
     /// How a consumer was related to others when the plan began.
     pub(super) fn propagation_of(&self, mount: &Mount) -> Propagation {
         let known = self.related.get(&mount.id.0);
-        known.map_or_else(|| mount.propagation.clone(), |&(shared, master)| Propagation { shared, master })
+        known.map_or_else(
+            || mount.propagation.clone(),
+            |&(shared, master)| Propagation { shared, master, unbindable: mount.propagation.unbindable },
+        )
     }
 
     /// Refuses a mount that only has the number of the old superblock.
@@ -185,9 +224,24 @@ impl Scene {
         Ok(())
     }
 
-    /// Whether a mount at the volume's place has to make room: the old superblock, or a guard that stands for it.
+    /// Whether a mount at the volume's place has to make room: the old superblock, a guard that stands for it, or
+    /// what an earlier swap of the agent's left beneath the old one.
     pub(super) fn makes_room(&self, mount: &Mount) -> bool {
-        self.is_old(mount.superblock) || is_guard(mount)
+        self.is_old(mount.superblock) || is_guard(mount) || self.is_own(mount)
+    }
+
+    fn is_own(&self, mount: &Mount) -> bool {
+        self.marks.as_ref().is_some_and(|marks| marks.own.contains(&mount.id))
+    }
+
+    /// Whether what an earlier swap of the agent's left at the place shows this superblock.
+    pub(super) fn is_left_beneath(&self, stack: &[Mount], superblock: SuperblockId) -> bool {
+        stack.iter().any(|mount| mount.superblock == superblock && self.is_own(mount))
+    }
+
+    /// Whether a mount lay at the place beside the old one when the plan was made.
+    pub(super) fn was_there(&self, mount: &Mount) -> bool {
+        self.marks.as_ref().is_some_and(|marks| marks.others.contains(&mount.id))
     }
 
     /// The mounts at the path, bottom first. A path with none is looked at twice: while others change the
@@ -218,6 +272,11 @@ impl Scene {
         mount::detach(place)
             .map_err(|errno| Stop::call(format!("detach the top mount at {place}"), errno))?;
         self.expect_gone(mount)
+    }
+
+    /// The top mount's root, to be named by it. `None` where it cannot even be looked at.
+    pub(super) fn hold_top(&self, mount: &Mount) -> Result<Option<OwnedFd>, Stop> {
+        self.identify(mount)
     }
 
     /// Keeps the top mount's superblock alive until the process ends. A root that cannot even be looked at is

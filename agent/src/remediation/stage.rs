@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::time::Duration;
 
 use agent_core::path::{BytePath, escape};
@@ -38,6 +39,7 @@ pub(super) struct Order {
 
 pub(super) fn stage(scene: &Scene, order: Order, file: Option<EnvironmentFile>) -> Result<Step, Stop> {
     let order = completed(scene, order)?;
+    expect_directory(scene, &order.options)?;
     let invocation = build(scene, &order).map_err(Stop::arguments)?;
     prepare_root(scene)?;
     prepare_place(scene)?;
@@ -62,8 +64,42 @@ pub(super) fn stage(scene: &Scene, order: Order, file: Option<EnvironmentFile>) 
     Ok(Step::new(Outcome::Changed, shown))
 }
 
+/// Where nothing is mounted the directory may be gone as well: after a boot what lay in memory, or after somebody's
+/// `rmdir`. It is made only where the options say so, as mount(8) makes it: its absence may as well mean that what it
+/// lies on is not mounted yet.
+fn expect_directory(scene: &Scene, options: &[String]) -> Result<(), Stop> {
+    let place = &scene.mountpoint;
+    if !scene.stack(place)?.is_empty() || look::hold(place).err() != Some(Errno::NOENT) {
+        return Ok(());
+    }
+    let says_so = |option: &String| {
+        let name = option.split('=').next().unwrap_or_default();
+        name.eq_ignore_ascii_case("x-mount.mkdir")
+    };
+    if !options.iter().any(says_so) {
+        let text = format!(
+            "the directory {place} is not there; make it, or add x-mount.mkdir to the options of the volume"
+        );
+        return Err(Stop::Refused(Refusal::NotPrepared, text));
+    }
+    say(format!("make the directory {place}"));
+    make_directory(as_path(place), 0o755)
+}
+
+/// With all that leads to it.
+fn make_directory(path: &Path, mode: u32) -> Result<(), Stop> {
+    std::fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Stop::call(format!("make the directory {}", path.display()), errno)
+    })
+}
+
+fn as_path(path: &BytePath) -> &Path {
+    Path::new(OsStr::from_bytes(path.as_bytes()))
+}
+
 /// With what `/etc/fstab` says, where the mount is to be made by that.
-fn completed(scene: &Scene, order: Order) -> Result<Order, Stop> {
+pub(super) fn completed(scene: &Scene, order: Order) -> Result<Order, Stop> {
     if order.method != WireMethod::Fstab {
         return Ok(order);
     }
@@ -97,7 +133,7 @@ fn build(scene: &Scene, order: &Order) -> Result<Invocation, ArgumentError> {
                 Places { target: Some(&scene.stage), mountpoint: &scene.mountpoint, source: &order.source };
             arguments::command(argv, places)
         }
-        WireMethod::Mount | WireMethod::Fstab if scene.old.is_some_and(|old| scene.is_old(old)) => {
+        WireMethod::Mount | WireMethod::Fstab if scene.wants_own_superblock() => {
             let options = arguments::with_own_superblock(&order.fstype, &order.options);
             arguments::mount(&order.fstype, &options, &order.source, &scene.stage)
         }
@@ -115,15 +151,9 @@ pub(super) fn show(invocation: &Invocation, secrets: &Secrets) -> String {
 
 /// The directory under which all private places lie.
 pub(super) fn make_root_directory(root: &BytePath) -> Result<(), Stop> {
-    let path = std::path::Path::new(OsStr::from_bytes(root.as_bytes()));
-    let make = |path: &std::path::Path, mode| {
-        std::fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            Stop::call(format!("make the directory {root}"), errno)
-        })
-    };
-    path.parent().map_or(Ok(()), |parent| make(parent, 0o755))?;
-    make(path, 0o700)
+    let path = as_path(root);
+    path.parent().map_or(Ok(()), |parent| make_directory(parent, 0o755))?;
+    make_directory(path, 0o700)
 }
 
 /// A small private mount covers the root, so that no mount made below it shows up in other namespaces, and

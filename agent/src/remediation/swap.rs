@@ -12,11 +12,11 @@
 
 use std::time::Duration;
 
-use agent_core::id::SuperblockId;
+use agent_core::id::{MountId, SuperblockId};
 use agent_core::path::BytePath;
 use agent_core::remediation::consumers::is_guard;
 use agent_core::remediation::{Outcome, Refusal};
-use agent_core::topology::{Mount, MountTable, Propagation};
+use agent_core::topology::{Mount, MountTable};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
@@ -24,7 +24,7 @@ use super::attributes::{Former, Wish, for_bind_remount, for_new_mount};
 use super::kinship;
 use super::scene::{STACK_LIMIT, Scene, Stop, core_errno, say};
 use super::wire::Step;
-use crate::sys::{clock, look, mount, mount_attributes};
+use crate::sys::{clock, look, mount, mount_attributes, mount_exactly};
 
 /// More entries than this are not counted in a covered directory.
 const COUNT_LIMIT: usize = 10_000;
@@ -50,7 +50,8 @@ pub(super) fn swap(scene: &Scene, readonly: bool) -> Result<Step, Stop> {
     let stack = scene.stack(&scene.mountpoint)?;
     let place = &scene.mountpoint;
     let wish = Wish { readonly, old_readonly_is_the_fault: scene.repairs_readonly };
-    match decide(staged, &stack, scene.old, |superblock| scene.is_old(superblock)) {
+    let is_own = |superblock| staged != Some(superblock) && scene.is_left_beneath(&stack, superblock);
+    match decide(staged, &stack, scene.old, |superblock| scene.is_old(superblock) || is_own(superblock)) {
         Course::Nothing => {
             Ok(Step::new(Outcome::AlreadySo, format!("{place} already shows the new superblock")))
         }
@@ -186,10 +187,15 @@ fn attach(scene: &Scene, wish: Wish) -> Result<Step, Stop> {
     say(format!("mount at {place}"));
     let covered = look::open_directory(place)
         .map_err(|errno| Stop::call(format!("open the directory {place}"), errno))?;
+    let around = look::mount_id(&scene.proc, &covered)
+        .map_err(|errno| Stop::call("tell which mount the directory lies on", errno))?;
     mount::attach(&tree, place).map_err(|errno| Stop::call(format!("mount at {place}"), errno))?;
+    let shown_at = clock::now();
+    take_back_unless_on(scene, &tree, around)?;
     let mut step = Step::new(Outcome::Changed, format!("mounted at {place}, where nothing was"));
-    step.shown_at = Some(clock::now());
+    step.shown_at = Some(shown_at);
     share(place, is_yet_to_share);
+    say_lost(&mut step, restore(scene, &tree, scene.former.as_ref()));
     // Data in the covered directory was written while the volume was away. It is reported and never touched.
     if let Ok(count @ 1..) = look::count_entries(&covered, COUNT_LIMIT) {
         let more = if count == COUNT_LIMIT { "or more " } else { "" };
@@ -201,24 +207,84 @@ fn attach(scene: &Scene, wish: Wish) -> Result<Step, Stop> {
 fn replace(scene: &Scene, stack: &[Mount], wish: Wish) -> Result<Step, Stop> {
     let old = stack.iter().find(|mount| scene.makes_room(mount));
     let is_guarded = old.is_some_and(is_guard);
-    let lost = old.and_then(|old| kinship::lost(&Propagation::default(), &old.propagation));
     let old = old.map(Former::of);
     let mut step = exchange(scene, old.as_ref(), is_guarded, wish)?;
     // What the guard stands for is known already.
     step.former = old.filter(|_| !is_guarded);
+    Ok(step)
+}
+
+/// What the parent has made of the new mount is undone, once the old one has gone the way that it opened.
+fn restore(scene: &Scene, tree: &OwnedFd, old: Option<&Former>) -> Option<String> {
+    let id = look::mount_id(&scene.proc, tree).ok()?;
+    let table = scene.table().ok()?;
+    let own = table.mounts().iter().find(|mount| mount.id == id)?;
+    kinship::restore(tree.as_fd(), &own.propagation, &old?.propagation())
+}
+
+fn say_lost(step: &mut Step, lost: Option<String>) {
     if let Some(lost) = lost {
         step.text.push_str("; ");
         step.text.push_str(&lost);
     }
-    Ok(step)
+}
+
+/// Whether the mount with this id lies where it was to lie. A table that does not list it says nothing.
+fn lies_on(table: &MountTable, id: MountId, around: MountId) -> bool {
+    table.mounts().iter().find(|mount| mount.id == id).is_none_or(|own| own.parent == around)
+}
+
+/// Somebody may have mounted there after the last look: then the new one lies on theirs, which nobody has asked for.
+fn take_back_unless_on(scene: &Scene, tree: &OwnedFd, around: MountId) -> Result<(), Stop> {
+    let id = look::mount_id(&scene.proc, tree)
+        .map_err(|errno| Stop::call("tell which mount the new one is", errno))?;
+    let table = scene.table()?;
+    if lies_on(&table, id, around) {
+        return Ok(());
+    }
+    let place = &scene.mountpoint;
+    let own = scene.stack(place)?.pop().filter(|top| top.id == id);
+    let end = match own.map(|own| scene.detach(&own)) {
+        Some(Ok(())) => "the new mount was taken back",
+        Some(Err(_)) | None => "the new mount is there as well",
+    };
+    Err(Stop::Refused(
+        Refusal::TableChanged,
+        format!("somebody else mounted at {place} at that moment; {end}"),
+    ))
+}
+
+/// Somebody may have mounted over the old one after the last look: then the new one lies beneath theirs, and there is
+/// no call that takes it away from there.
+fn refuse_unless_beneath(scene: &Scene, tree: &OwnedFd, top: &Mount) -> Result<(), Stop> {
+    let id = look::mount_id(&scene.proc, tree)
+        .map_err(|errno| Stop::call("tell which mount the new one is", errno))?;
+    if lies_on(&scene.table()?, top.id, id) {
+        return Ok(());
+    }
+    let place = &scene.mountpoint;
+    Err(Stop::Refused(
+        Refusal::TableChanged,
+        format!(
+            "somebody else mounted over the old mount at {place} at that moment; the new one lies between them"
+        ),
+    ))
 }
 
 fn exchange(scene: &Scene, old: Option<&Former>, is_guarded: bool, wish: Wish) -> Result<Step, Stop> {
     let place = &scene.mountpoint;
     let Tree { tree, is_yet_to_share } = clone_staged(scene, old, wish)?;
+    // What the guard stands for is known already, and it had to go the same way.
+    let before = if is_guarded { scene.former.as_ref().or(old) } else { old };
+    // By its descriptor: what somebody has put in its place meanwhile is another one.
+    let top = old_top(scene)?;
+    let held = scene.hold_top(&top)?;
     say(format!("move the new mount beneath the old one at {place}"));
-    match mount::attach_beneath(&tree, place) {
+    let moved = beneath(&tree, held.as_ref(), place);
+    held.into_iter().for_each(|held| scene.keep(held));
+    match moved {
         Ok(()) => {
+            refuse_unless_beneath(scene, &tree, &top)?;
             detach_old(scene, 1)?;
             let mut step = Step::new(
                 Outcome::Changed,
@@ -227,6 +293,7 @@ fn exchange(scene: &Scene, old: Option<&Former>, is_guarded: bool, wish: Wish) -
             step.gap = Some(Duration::ZERO);
             // The guard kept programs from the bare directory; the volume was not there all the same.
             step.shown_at = is_guarded.then(clock::now);
+            say_lost(&mut step, restore(scene, &tree, before));
             Ok(step)
         }
         Err(errno @ (Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)) => {
@@ -236,12 +303,18 @@ fn exchange(scene: &Scene, old: Option<&Former>, is_guarded: bool, wish: Wish) -
                 place,
                 &format!("beneath is refused here ({})", core_errno(errno)),
             )?;
-            share(place, is_yet_to_share);
             step.shown_at = is_guarded.then(clock::now);
+            share(place, is_yet_to_share);
+            say_lost(&mut step, restore(scene, &tree, before));
             Ok(step)
         }
         Err(errno) => Err(Stop::call(format!("move the new mount beneath the old one at {place}"), errno)),
     }
+}
+
+/// Beneath the mount whose root is held; beneath what is on top where that root cannot even be held.
+fn beneath(tree: &OwnedFd, held: Option<&OwnedFd>, place: &BytePath) -> rustix::io::Result<()> {
+    held.map_or_else(|| mount::attach_beneath(tree, place), |held| mount_exactly::attach_beneath(tree, held))
 }
 
 /// Makes up for what could not be set on the detached tree.
@@ -276,6 +349,7 @@ fn back_to_back(scene: &Scene, tree: &OwnedFd, place: &BytePath, why: &str) -> R
     );
     keepsake.into_iter().for_each(|old| scene.keep(old));
     result?;
+    take_back_unless_on(scene, tree, top.parent)?;
     let mut step =
         Step::new(Outcome::Changed, format!("detached the old mount at {place}, then mounted; {why}"));
     step.gap = Some(gap);

@@ -120,6 +120,30 @@ fn mount_again(scene: &Scene, old: &Mount) -> Result<Option<String>, Stop> {
     cleared.map(|_| lost)
 }
 
+/// The old file system was taken away, and no new one came in its place: what it was of is shown again, read-only,
+/// where the guard keeps it free.
+pub(super) fn show_read_only(scene: &Scene) -> Result<Step, Stop> {
+    let place = &scene.mountpoint;
+    let old =
+        scene.former.as_ref().zip(scene.holding()).map(|(former, holding)| former.read_only(place, holding));
+    let guard = scene.stack(place)?.pop().filter(is_guard);
+    let (Some(old), Some(_)) = (old, guard) else {
+        return Ok(Step::new(Outcome::AlreadySo, format!("nothing was taken away at {place}")));
+    };
+    // What is still there of a new mount keeps the device for itself; what hangs in it is left.
+    if !scene.stack(&scene.stage)?.is_empty() {
+        let _ = mount::unmount(&scene.stage);
+    }
+    let lost = mount_again(scene, &old)?;
+    let mut text = format!("{place} shows its device again, read-only, as no new mount of it came");
+    if let Some(lost) = lost {
+        text.push_str(&format!("; {lost}"));
+    }
+    let mut step = Step::new(Outcome::Changed, text);
+    step.shown_at = Some(clock::now());
+    Ok(step)
+}
+
 /// An option without which a mount of the device shows another directory than the one that paths of the table begin at.
 ///
 /// kernel: `btrfs_get_tree_subvol`, fs/btrfs/super.c, since 3.0: the default subvolume may be any.
@@ -175,6 +199,7 @@ pub(super) fn detach_top(scene: &Scene) -> Result<Step, Stop> {
         if scene.is_old(top.superblock)
             && scene.proves_old(top) == Some(true)
             && !scene.makes_room(below)
+            && !scene.was_there(below)
             && below.fstype != "autofs");
     if !is_covered {
         return Ok(Step::new(Outcome::AlreadySo, format!("no old mount covers another at {place}")));

@@ -33,6 +33,8 @@ pub(crate) struct Request {
     pub(super) old: Option<u32>,
     /// What tells the old superblock's mounts from those of another one with its number.
     pub(super) marks: Option<WireMarks>,
+    /// Device numbers of what else is dead and may be held by somebody; see [`Plan::dead`].
+    pub(super) dead: Option<BTreeSet<u32>>,
     /// An earlier step made sure that the old superblock is gone, so that its number may name a new one; or
     /// repaired in place, so that only the answers count.
     pub(super) number_proves_nothing: bool,
@@ -43,7 +45,29 @@ pub(crate) struct Request {
     pub(super) former: Option<Former>,
     /// See [`Known::related`].
     pub(super) related: Related,
+    pub(super) rest: Rest,
+    /// The sentinel of the volume, where the plan reads it.
+    pub(super) sentinel: Option<WireSentinel>,
     pub(super) action: WireAction,
+}
+
+/// What the plan does besides, as far as that can refuse.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+pub(super) struct Rest {
+    /// It shows a new mount in place of the old one.
+    pub(super) swaps: bool,
+    /// It restarts this unit, if this process is what the unit starts.
+    pub(super) restarts: Option<(String, Option<u32>)>,
+}
+
+impl Rest {
+    fn of(plan: &Plan) -> Self {
+        let restarts = plan.actions.iter().find_map(|action| match action {
+            Action::RestartUnit { unit, daemon } => Some((unit.clone(), *daemon)),
+            _ => None,
+        });
+        Self { swaps: plan.actions.iter().any(|action| matches!(action, Action::Swap { .. })), restarts }
+    }
 }
 
 /// What earlier steps of a plan have found out for those that follow.
@@ -81,6 +105,14 @@ pub(super) enum WireAction {
         source: Option<Vec<u8>>,
         fstype: Option<String>,
     },
+    CheckSource {
+        method: WireMethod,
+        source: Vec<u8>,
+        readonly: bool,
+        uuid: Option<String>,
+        fsid: Option<String>,
+    },
+    MountAgain,
     UnmountOld,
     Swap {
         readonly: bool,
@@ -147,17 +179,23 @@ impl From<WireHolding> for Holding {
 pub(super) struct WireMarks {
     holding: WireHolding,
     unique: BTreeSet<u64>,
+    others: BTreeSet<u32>,
+    own: BTreeSet<u32>,
 }
 
 impl From<&Marks> for WireMarks {
-    fn from(Marks { holding, unique, .. }: &Marks) -> Self {
-        Self { holding: WireHolding::from(holding), unique: unique.clone() }
+    fn from(Marks { holding, unique, here: _, others, own }: &Marks) -> Self {
+        let numbers = |ids: &BTreeSet<MountId>| ids.iter().map(|id| id.0).collect();
+        let (others, own) = (numbers(others), numbers(own));
+        Self { holding: WireHolding::from(holding), unique: unique.clone(), others, own }
     }
 }
 
 impl From<WireMarks> for Marks {
-    fn from(WireMarks { holding, unique }: WireMarks) -> Self {
-        Self { holding: holding.into(), unique, here: BTreeSet::new() }
+    fn from(WireMarks { holding, unique, others, own }: WireMarks) -> Self {
+        let ids = |numbers: BTreeSet<u32>| numbers.into_iter().map(MountId).collect();
+        let (others, own) = (ids(others), ids(own));
+        Self { holding: holding.into(), unique, here: BTreeSet::new(), others, own }
     }
 }
 
@@ -192,7 +230,7 @@ pub(super) enum WireMethod {
 }
 
 /// [`Sentinel`] on the wire.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Clone, Serialize, Deserialize, Debug)]
 pub(super) struct WireSentinel {
     path: Vec<u8>,
     content: Option<Vec<u8>>,
@@ -260,6 +298,8 @@ pub(crate) struct Step {
     pub(super) related: Related,
     /// Mounts that this step took out of the tables, by their ids.
     pub(super) detached: Vec<u32>,
+    /// Its child was killed and has not ended: the call that it waits in may still be carried out.
+    pub(super) lives_on: bool,
 }
 
 impl Step {
@@ -277,6 +317,7 @@ impl Step {
             found: BTreeSet::new(),
             related: Related::new(),
             detached: Vec::new(),
+            lives_on: false,
         }
     }
 }
@@ -298,11 +339,19 @@ impl Request {
             stage: plan.stage.as_bytes().to_vec(),
             old: plan.old.map(SuperblockId::to_kernel),
             marks: plan.marks.as_ref().map(WireMarks::from),
+            dead: plan.dead.as_ref().map(|dead| dead.iter().map(|dead| dead.to_kernel()).collect()),
             number_proves_nothing: known.number_proves_nothing,
             staged_is_good: known.staged_is_good,
             former: known.former,
             related: known.related,
+            sentinel: plan.actions.iter().find_map(|action| match action {
+                Action::CheckStaged { sentinel, .. } | Action::Verify { sentinel, .. } => {
+                    sentinel.as_ref().map(WireSentinel::from)
+                }
+                _ => None,
+            }),
             repairs_readonly: plan.reason == Some(Reason::Readonly),
+            rest: Rest::of(plan),
             action,
         }
     }
@@ -327,6 +376,16 @@ impl From<&Action> for WireAction {
                     fstype: fstype.clone(),
                 }
             }
+            Action::CheckSource { method, source, readonly, identity: Identity { uuid, fsid } } => {
+                Self::CheckSource {
+                    method: method.into(),
+                    source: source.clone(),
+                    readonly: *readonly,
+                    uuid: uuid.clone(),
+                    fsid: fsid.clone(),
+                }
+            }
+            Action::MountAgain => Self::MountAgain,
             Action::UnmountOld => Self::UnmountOld,
             Action::Swap { readonly } => Self::Swap { readonly: *readonly },
             Action::RunInPlace { argv, environment_file } => {
@@ -362,7 +421,9 @@ impl WireAction {
             Self::Stage { environment_file, .. } | Self::RunInPlace { environment_file, .. } => {
                 environment_file.clone().map(BytePath::new)
             }
-            Self::CheckStaged { .. }
+            Self::CheckSource { .. }
+            | Self::CheckStaged { .. }
+            | Self::MountAgain
             | Self::UnmountOld
             | Self::Swap { .. }
             | Self::AbortConnection { .. }
@@ -452,6 +513,7 @@ impl From<WireReport> for Step {
             found: report.found,
             related: report.related,
             detached: report.detached,
+            lives_on: false,
         }
     }
 }

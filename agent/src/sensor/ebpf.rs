@@ -19,6 +19,7 @@ mod pairs;
 pub(super) mod places;
 pub mod programs;
 mod reader;
+mod rows;
 mod skipped;
 mod stacks;
 pub(super) mod syscalls;
@@ -104,6 +105,8 @@ pub struct Watched {
     pub subvolumes: BTreeSet<SuperblockId>,
     /// Devices of superblocks whose number is not that of a device (btrfs): what they were mounted from.
     pub sources: BTreeMap<SuperblockId, Vec<u8>>,
+    /// Which directory of its superblock each tracked mount point shows.
+    pub directories: BTreeMap<BytePath, Vec<u8>>,
 }
 
 /// What the thread is told.

@@ -39,6 +39,7 @@ use crate::error_chain::chain;
 use crate::sensor::wake::{Outbox, Running, Wake, Woken};
 use crate::sensor::{MountChange, ScanStats, SensorEvent, SourceName, SourceState};
 use crate::sys::clock;
+use crate::sys::mount_limit::mount_limit;
 
 pub mod by_id;
 pub mod pace;
@@ -164,6 +165,7 @@ fn run(reading: Reading, processor_percent: u32, events: Sender<SensorEvent>) ->
         requests: Arc::clone(&requests),
         work: Work { all: true, ..Work::default() },
         refresh_at: Monotonic::default(),
+        refreshed: Monotonic::default(),
         took: Duration::ZERO,
         reported: [None, None],
     };
@@ -180,8 +182,10 @@ struct Watcher {
     requests: Arc<Requests>,
     /// Reported, or asked for, and not begun.
     work: Work,
-    /// The next refresh without being asked. A refresh that is only reported by mountinfo's poll waits for it too.
+    /// The next refresh without being asked.
     refresh_at: Monotonic,
+    /// When the options of the volumes were last asked for.
+    refreshed: Monotonic,
     /// The last reading of everything took this long.
     took: Duration,
     /// What was last said about the two sources.
@@ -223,10 +227,9 @@ impl Watcher {
         }
         let due = due.min(self.refresh_at.since(now));
         if self.requests.has_events() {
-            // Mounts come as events. What else mountinfo reports, a refresh finds; not more often than twice in
-            // the usual time, because in a storm of mounts every one is reported here as well.
-            let is_early = self.refresh_at.since(now) > REFRESH / 2;
-            let (changes, due) = if is_early { (None, due.min(REFRESH / 2)) } else { (changes, due) };
+            // Mounts come as events. What else mountinfo reports, a refresh finds.
+            let deaf = deaf_for(self.refreshed, now);
+            let (changes, due) = if deaf.is_zero() { (changes, due) } else { (None, due.min(deaf)) };
             self.work.refresh |= self.requests.wake.wait(changes, due) == Woken::Ready;
         } else {
             self.work.all |= self.requests.wake.wait(changes, due) == Woken::Ready;
@@ -274,12 +277,14 @@ impl Watcher {
         }
         if work.all || work.refresh {
             let share = cost.saturating_mul(1000 - REFRESH_PER_MILLE) / REFRESH_PER_MILLE;
+            self.refreshed = ended;
             self.refresh_at = ended + if work.all { REFRESH } else { share.clamp(REFRESH, BACKSTOP) };
         }
     }
 
     fn say(&mut self, look: Look) -> bool {
-        let stats = ScanStats { entries: look.entries, bad_lines: look.bad_lines, took: self.took };
+        let (entries, bad_lines) = (look.entries, look.bad_lines);
+        let stats = ScanStats { entries, bad_lines, limit: mount_limit(), took: self.took };
         let by_id = self.reading.state();
         self.report(SourceName::Listmount, by_id)
             && self.report(SourceName::Mountinfo, SourceState::Running)
@@ -297,6 +302,12 @@ impl Watcher {
         *reported = Some(state.clone());
         self.outbox.send(SensorEvent::Source(name, state))
     }
+}
+
+/// How long mountinfo's poll is not listened to: not more often than twice in the usual time, because in a storm of
+/// mounts every one is reported there as well. What that may cost is the pace's affair.
+fn deaf_for(refreshed: Monotonic, now: Monotonic) -> Duration {
+    (REFRESH / 2).saturating_sub(now.since(refreshed))
 }
 
 #[cfg(test)]

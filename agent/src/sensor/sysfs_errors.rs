@@ -11,7 +11,8 @@
 //! A superblock that is new gets its base line at once; the others are not read for that, however many come.
 //!
 //! The folder of a superblock has an inode number that is not used again: it tells a file system that was unmounted
-//! and mounted at once from one that stayed, where the mount table has no unique ids and shows the same as before.
+//! and mounted at once from one that stayed. The ids of mounts do not: one superblock has many, which come and go. The
+//! engine is told of the inode number, so that it knows after a restart whether what it remembers is of this one.
 //!
 //! Reading them cannot hang on a dead disk: the values are in memory, the functions that print them take no lock
 //! of the file system and ask no device. The thread is on its own all the same, so that the event loop does not
@@ -32,7 +33,7 @@ use agent_core::time::Monotonic;
 use agent_core::topology::Mount;
 use tokio::sync::mpsc::Sender;
 
-use self::table::{Counters, Row, row_of};
+use self::table::{Counters, Name, Row, row_of};
 use crate::sensor::wake::{Outbox, Running, Wake, no_thread};
 use crate::sensor::{SensorEvent, SourceName, SourceState, lock};
 use crate::sys::clock;
@@ -83,6 +84,7 @@ impl SysfsErrors {
             outbox: outbox.clone(),
             wake: Arc::clone(&wake),
             not_before: Monotonic::default(),
+            reported: SourceState::Running,
         };
         let thread = Running::start("sysfs-errors", SourceName::Sysfs, &outbox, move || reader.run())
             .map_err(no_thread)?;
@@ -111,7 +113,7 @@ fn keys(watched: &Watched) -> impl Iterator<Item = (SuperblockId, Option<u64>)> 
 /// One superblock whose counters have been read.
 #[derive(Debug)]
 struct Known {
-    /// Device numbers are used again.
+    /// The mount that was seen last. Another one is a reason to ask for the folder, and no more.
     unique: Option<u64>,
     row: &'static Row,
     folder: PathBuf,
@@ -131,6 +133,8 @@ struct Reader {
     wake: Arc<Wake>,
     /// When those that have a base line are read next.
     not_before: Monotonic,
+    /// What was last said of this source.
+    reported: SourceState,
 }
 
 impl Reader {
@@ -157,19 +161,48 @@ impl Reader {
         self.known.retain(|superblock, known| {
             let Some(mount) = watched.get(superblock) else { return false };
             // The table may be read with ids at one time and without at another.
-            let is_other = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
+            let is_doubtful = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
             known.unique = mount.unique.or(known.unique);
-            !is_other
+            !is_doubtful || instance(&known.folder) == Some(known.instance)
         });
-        watched.values().all(|mount| {
+        let mut without = Vec::new();
+        let goes_on = watched.values().all(|mount| {
             if self.known.contains_key(&mount.superblock) {
                 return !is_due || self.read(mount);
             }
-            let Some(known) = first(&self.sysfs, mount) else { return true };
-            let told = self.tell(mount.superblock, &known, 0);
+            let Some(known) = first(&self.sysfs, mount) else {
+                without.push(mount);
+                return true;
+            };
+            let told = self.introduce(mount.superblock, &known);
             self.known.insert(mount.superblock, known);
             told
-        })
+        });
+        goes_on && self.report(&without)
+    }
+
+    /// Says how this source does, when that has changed.
+    fn report(&mut self, without: &[&Arc<Mount>]) -> bool {
+        let state = match without {
+            [] => SourceState::Running,
+            [first, ..] => SourceState::Degraded(format!(
+                "{} file systems show no counters of their errors, as {} at `{}`",
+                without.len(),
+                first.fstype,
+                first.mountpoint
+            )),
+        };
+        if self.reported == state {
+            return true;
+        }
+        self.reported = state.clone();
+        self.outbox.send(SensorEvent::Source(SourceName::Sysfs, state))
+    }
+
+    /// Says which file system has a number now, then what it has counted.
+    fn introduce(&self, superblock: SuperblockId, known: &Known) -> bool {
+        let instance = SensorEvent::Instance(superblock, known.instance);
+        self.outbox.send(instance) && self.tell(superblock, known, 0)
     }
 
     /// Says how many errors a file system has found in itself, of which so many were told. Of file systems that count
@@ -203,7 +236,8 @@ impl Reader {
         if std::mem::replace(&mut known.instance, instance) != instance {
             known.last = counters;
             let renewed = SensorEvent::Renewed(superblock, seen);
-            return self.outbox.send(renewed) && self.tell_again(superblock, 0);
+            let introduce = |known| self.introduce(superblock, known);
+            return self.outbox.send(renewed) && self.known.get(&superblock).is_none_or(introduce);
         }
         let grown = growth(&known.last, &counters);
         known.last = counters;
@@ -245,9 +279,9 @@ fn instance(folder: &Path) -> Option<u64> {
 }
 
 /// By how much each counter has grown. One that shrank was reset by somebody, or belongs to a file system that
-/// took the place of another: it begins anew.
+/// took the place of another: it begins anew, and so does that of a device which was added.
 fn growth(before: &Counters, after: &Counters) -> Vec<(Errno, u64)> {
-    let grown = |(name, (errno, count)): (&&str, &(Errno, u64))| {
+    let grown = |(name, (errno, count)): (&Name, &(Errno, u64))| {
         let more = count.saturating_sub(before.get(name).map_or(*count, |(_, count)| *count));
         (more > 0).then_some((*errno, more))
     };

@@ -85,6 +85,10 @@ pub(crate) struct File {
     was_readable: bool,
     #[serde(default)]
     was_written: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sentinel_read: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    put_back: bool,
     #[serde(default)]
     mount: Option<FileMount>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -127,6 +131,8 @@ struct FileMount {
     /// Which file system, and how many errors.
     #[serde(default)]
     own_errors: Option<(u64, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instance: Option<u64>,
     #[serde(default)]
     loss: Option<FileLoss>,
     #[serde(default)]
@@ -262,6 +268,8 @@ impl File {
             asked_of_consumers: memory.asked_of_consumers.as_ref().map(|asked| FileHook::new(asked, clocks)),
             was_readable: memory.was_readable,
             was_written: memory.was_written,
+            sentinel_read: memory.sentinel_read.as_ref().map(Bytes::from),
+            put_back: memory.put_back,
             mount: memory.mount.as_ref().map(|mount| FileMount::new(mount, clocks)),
             left: memory.left.iter().map(FileLeft::from).collect(),
             other,
@@ -294,6 +302,8 @@ impl File {
             asked_of_consumers: self.asked_of_consumers.map(|asked| asked.into_memory(clocks, same)),
             was_readable: self.was_readable,
             was_written: self.was_written,
+            sentinel_read: self.sentinel_read.map(BytePath::from),
+            put_back: self.put_back,
             mount: self.mount.filter(|_| same).map(|mount| mount.into_mount(clocks)),
             left: self.left.into_iter().filter(|_| same).map(LeftMemory::from).collect(),
         }
@@ -395,6 +405,7 @@ impl FileMount {
             shutdown: mount.shutdown.map(|at| clocks.write(at)),
             writes_ended: mount.writes_ended.map(|at| clocks.write(at)),
             own_errors: mount.own_errors,
+            instance: mount.instance,
             loss: mount.loss.as_ref().map(|loss| FileLoss::new(loss, clocks)),
             damage: mount.damage.as_ref().map(|damage| FileLoss::new(damage, clocks)),
         }
@@ -413,6 +424,7 @@ impl FileMount {
             shutdown: self.shutdown.map(read),
             writes_ended: self.writes_ended.map(read),
             own_errors: self.own_errors,
+            instance: self.instance,
             loss: self.loss.map(|loss| loss.into_loss(clocks)),
             damage: self.damage.map(|damage| damage.into_loss(clocks)),
         }

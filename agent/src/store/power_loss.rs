@@ -11,6 +11,7 @@ use agent_core::hash::hash;
 use agent_core::health::loss::Actor;
 use agent_core::id::{PlanId, VolumeId};
 use agent_core::memory::Memory;
+use agent_core::path::BytePath;
 use agent_core::pause::{Pause, Pauses};
 use agent_core::remediation::{Outcome, Plan};
 use agent_core::time::Monotonic;
@@ -116,6 +117,7 @@ fn plan(id: u64) -> Plan {
         id: PlanId(id),
         volume: VolumeId::new("models"),
         server: None,
+        dead: None,
         reason: None,
         mountpoint: "/mnt/models".into(),
         stage: "/run/mountie/stage/1".into(),
@@ -145,6 +147,8 @@ fn memory(volume: usize, value: u32) -> Memory {
         asked_of_consumers: None,
         was_readable: true,
         was_written: true,
+        sentinel_read: Some(BytePath::from(".mountie")),
+        put_back: true,
         left: Vec::new(),
         mount: None,
     }

@@ -75,23 +75,29 @@ pub(super) struct WireMarks {
     /// Ids that are never used again, as long as this boot lasts.
     #[serde(default)]
     unique: BTreeSet<u64>,
+    /// What else was mounted at the place, by ids.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    others: BTreeSet<u32>,
 }
 
 impl From<&Marks> for WireMarks {
-    fn from(Marks { holding, unique, .. }: &Marks) -> Self {
+    fn from(Marks { holding, unique, others, .. }: &Marks) -> Self {
         Self {
             root: Bytes::from(&holding.root),
             fstype: holding.fstype.clone(),
             source: Bytes::from(&BytePath::new(holding.source.clone())),
             unique: unique.clone(),
+            others: others.iter().map(|id| id.0).collect(),
         }
     }
 }
 
 impl From<WireMarks> for Marks {
-    fn from(WireMarks { root, fstype, source, unique }: WireMarks) -> Self {
+    fn from(WireMarks { root, fstype, source, unique, others }: WireMarks) -> Self {
         let source = BytePath::from(source).as_bytes().to_vec();
-        Self { holding: Holding { root: root.into(), fstype, source }, unique, here: BTreeSet::new() }
+        let holding = Holding { root: root.into(), fstype, source };
+        let others = others.into_iter().map(MountId).collect();
+        Self { holding, unique, here: BTreeSet::new(), others, own: BTreeSet::new() }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use agent_core::id::MountId;
+use agent_core::id::{MountId, SuperblockId};
 use agent_core::path::BytePath;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fstatvfs, open, openat,
@@ -109,6 +109,13 @@ pub fn open_directory(path: &BytePath) -> Result<OwnedFd> {
 pub fn count_entries(directory: &OwnedFd, limit: usize) -> Result<usize> {
     let entries = Dir::read_from(directory)?.filter_map(Result::ok);
     Ok(entries.filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")).take(limit).count())
+}
+
+/// The number of the block device that a path leads to; `None` for anything else.
+pub fn block_device(path: &[u8]) -> Result<Option<SuperblockId>> {
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
+    let is_block = FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::BlockDevice;
+    Ok(is_block.then_some(SuperblockId { major: found.stx_rdev_major, minor: found.stx_rdev_minor }))
 }
 
 /// Whether no file system holds the block device any more, by claiming it for a moment. `None` when it

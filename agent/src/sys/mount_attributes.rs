@@ -40,6 +40,8 @@ pub enum Sharing {
     Shared,
     /// It only receives them.
     Slave,
+    /// Not at all, and nobody may make a bind of it.
+    Unbindable,
 }
 
 impl Sharing {
@@ -48,6 +50,7 @@ impl Sharing {
             Self::Private => libc::MS_PRIVATE,
             Self::Shared => libc::MS_SHARED,
             Self::Slave => libc::MS_SLAVE,
+            Self::Unbindable => libc::MS_UNBINDABLE,
         }
     }
 }
@@ -85,6 +88,15 @@ pub fn set(mount: BorrowedFd<'_>, attributes: Attributes) -> Result<()> {
 /// kernel: `mount_setattr`, fs/namespace.c, since 5.12.
 pub fn share(mount: BorrowedFd<'_>, sharing: Sharing) -> Result<()> {
     change(mount, &MountAttr { attr_set: 0, attr_clr: 0, propagation: sharing.flag(), userns_fd: 0 })
+}
+
+/// Lets nobody write through one mount, or again.
+///
+/// kernel: `mount_setattr`, fs/namespace.c, since 5.12: EBUSY while somebody has it open for writing.
+pub fn set_readonly(mount: BorrowedFd<'_>, readonly: bool) -> Result<()> {
+    let flag = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
+    let (attr_set, attr_clr) = if readonly { (flag, 0) } else { (0, flag) };
+    change(mount, &MountAttr { attr_set, attr_clr, propagation: 0, userns_fd: 0 })
 }
 
 fn change(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<()> {

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use agent_core::path::BytePath;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::io::{Errno, Result};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
@@ -64,17 +64,30 @@ impl Place {
     }
 
     /// Whether a plain unmount of the top mount there would be refused. It marks the mount, which the next access
-    /// takes back; where somebody else has marked it already and nobody used it since, it is unmounted.
+    /// takes back; where somebody else has marked it already and nobody used it since, it is unmounted. One with
+    /// anything mounted inside is always in use.
     ///
     /// kernel: `do_umount` with MNT_EXPIRE, fs/namespace.c, since 2.6.8: EBUSY, or EAGAIN for one that is idle.
-    pub fn is_busy(&self) -> Result<bool> {
+    pub fn usage(&self) -> Result<Usage> {
         fchdir(&self.directory)?;
         match unmount(self.name.as_slice(), UnmountFlags::NOFOLLOW | UnmountFlags::EXPIRE) {
-            Ok(()) | Err(Errno::AGAIN) => Ok(false),
-            Err(Errno::BUSY) => Ok(true),
+            Ok(()) => Ok(Usage::Gone),
+            Err(Errno::AGAIN) => Ok(Usage::Idle),
+            Err(Errno::BUSY) => Ok(Usage::Busy),
             Err(errno) => Err(errno),
         }
     }
+}
+
+/// Whether a mount is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Usage {
+    /// It is.
+    Busy,
+    /// Nobody does.
+    Idle,
+    /// Nobody did, and it is no more.
+    Gone,
 }
 
 /// A detached copy of the mount that the descriptor refers to, with the descriptor's place as its root, without the
@@ -85,6 +98,23 @@ pub fn clone_tree(place: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(place, "", flags)
+}
+
+/// The same, with all mounts below it; those are copied as they are.
+///
+/// kernel: `open_tree` with AT_RECURSIVE, fs/namespace.c, since 5.2.
+pub fn clone_whole(root: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(root, "", flags)
+}
+
+/// Attaches a detached tree on top of whatever is at the place that the descriptor refers to.
+pub fn attach(tree: &OwnedFd, place: &OwnedFd) -> Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", place, "", flags)
 }
 
 /// A place below another one, through no link and onto no other mount; the other one itself where the path is empty.
@@ -129,7 +159,7 @@ pub struct Guard {
     pub mount: OwnedFd,
 }
 
-/// The one file that a guard may have.
+/// The file that a guard for a single file is.
 const FILE: &str = "guard";
 
 impl Guard {
@@ -138,7 +168,7 @@ impl Guard {
     /// kernel: `fsopen`, fs/fsopen.c, `fsmount`, fs/namespace.c, since 5.2.
     pub fn new(source: &[u8]) -> Result<Self> {
         let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        for (key, value) in [("source", source), ("mode", b"0555"), ("size", b"64k"), ("nr_inodes", b"4")] {
+        for (key, value) in [("source", source), ("mode", b"0555"), ("size", b"64k"), ("nr_inodes", b"1k")] {
             fsconfig_set_string(context.as_fd(), key, value)?;
         }
         fsconfig_create(context.as_fd())?;
@@ -151,6 +181,24 @@ impl Guard {
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC;
         drop(openat(root, FILE, flags, Mode::from_raw_mode(0o444))?);
         below(root, &BytePath::from(FILE))
+    }
+
+    /// Adds a place for a mount inside, with the directories above it.
+    pub fn make_place(&self, path: &BytePath, is_directory: bool) -> Result<()> {
+        let path = path.as_bytes();
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        for end in ends.chain(is_directory.then_some(path.len())) {
+            let directory = path.get(..end).unwrap_or_default();
+            match mkdirat(&self.mount, directory, Mode::from_raw_mode(0o555)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        if !is_directory {
+            let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC;
+            drop(openat(&self.mount, path, flags, Mode::from_raw_mode(0o444))?);
+        }
+        Ok(())
     }
 
     /// From now on nothing can be written to it, whatever the options of its mounts are.

@@ -26,6 +26,7 @@ use agent_core::topology::{Mount, Options, Propagation};
 use thiserror::Error;
 
 pub mod lines;
+pub mod own;
 
 use lines::Lines;
 
@@ -168,6 +169,8 @@ fn propagation(fields: &mut Fields<'_>) -> Result<Propagation, BadLine> {
             propagation.shared = Some(number(group, "shared")?);
         } else if let Some(group) = field.strip_prefix(b"master:") {
             propagation.master = Some(number(group, "master")?);
+        } else if field == b"unbindable" {
+            propagation.unbindable = true;
         }
     }
 }

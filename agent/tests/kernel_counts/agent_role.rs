@@ -12,6 +12,7 @@ use agent::sensor::{ProgramState, SensorEvent};
 use agent::sys::clock;
 use agent_core::engine::Tracked;
 use agent_core::id::SuperblockId;
+use agent_core::observation::Source;
 use agent_core::path::BytePath;
 use tokio::sync::mpsc::Receiver;
 
@@ -174,6 +175,11 @@ impl Role {
             }
             *self.totals.entry(key).or_default() += errors.count;
             *self.totals.entry("counted".to_owned()).or_default() += errors.count;
+            if errors.source == Source::BpfName {
+                *self.totals.entry("by_name".to_owned()).or_default() += errors.count;
+            }
+            let root = format!("root:{}", errors.root_inode.unwrap_or(0));
+            *self.totals.entry(root).or_default() += errors.count;
             if errors.count == 0 {
                 *self.totals.entry("records".to_owned()).or_default() += 1;
             }

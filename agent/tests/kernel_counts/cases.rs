@@ -3,11 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
+use std::os::linux::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::mount::{MsFlags, mount};
+use nix::sys::stat::{Mode, SFlag};
 
 use crate::harness::{Stage, Verdict, agent_or_skip, device, make_read_only};
 use crate::{completions, reports};
@@ -21,6 +23,9 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("names_are_counted_exactly", names),
     ("each_kind_of_change_is_counted_once", crate::changes::changes),
     ("neighbours_and_nested_mounts_are_not_counted", neighbours),
+    ("what_a_link_leads_away_is_a_hint_at_most", through_a_link),
+    ("what_a_device_answers_is_not_counted_for_the_volume_that_has_its_node", device_node),
+    ("a_directory_bound_from_inside_a_volume_counts_for_that_volume", bound_from_inside),
     ("the_agents_own_calls_are_not_counted", own_calls),
     ("the_agent_knows_itself_in_a_nested_process_namespace", nested_process_namespace),
     ("names_of_other_mount_namespaces_are_placed", other_mount_namespace),
@@ -96,6 +101,9 @@ fn names(family: &str) -> Verdict {
     expected += 2;
     let totals = agent.totals(&opens, expected);
     assert_eq!(totals.get(&opens), Some(&expected), "{totals:?}");
+    // Only the functions inside the call know better than the text of the name.
+    let by_name = if agent.family == "sys_exit" { expected } else { 0 };
+    assert_eq!(totals.get("by_name").copied().unwrap_or(0), by_name, "{totals:?}");
     std::env::set_current_dir("/").unwrap();
     agent.finish();
     Verdict::Passed
@@ -124,6 +132,91 @@ fn neighbours(family: &str) -> Verdict {
     std::env::set_current_dir("/").unwrap();
     let all: u64 = totals.iter().filter(|(key, _)| key.contains("EROFS")).map(|(_, count)| count).sum();
     assert_eq!((totals.get(&opens), all), (Some(&2), 2), "{totals:?}");
+    agent.finish();
+    Verdict::Passed
+}
+
+/// The call fails where the link leads. Only the functions inside it see that; its text says something else.
+fn through_a_link(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let (sound, sick) = (stage.volume("sound", "size=64k"), stage.volume("sick", "size=64k"));
+    File::create(sick.join("file")).unwrap();
+    std::os::unix::fs::symlink(sick.join("file"), sound.join("link")).unwrap();
+    make_read_only(&sick);
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track(&sound);
+    agent.track(&sick);
+    for _ in 0..5 {
+        assert!(OpenOptions::new().write(true).open(sound.join("link")).is_err());
+    }
+    let is_text = agent.family == "sys_exit";
+    let owner = if is_text { &sound } else { &sick };
+    let totals = agent.totals(&key(owner, "EROFS", "open"), 5);
+    assert_eq!(
+        (totals.get(&key(owner, "EROFS", "open")), totals.get("counted")),
+        (Some(&5), Some(&5)),
+        "{totals:?}"
+    );
+    assert_eq!(totals.get("by_name").copied(), is_text.then_some(5), "{totals:?}");
+    agent.finish();
+    Verdict::Passed
+}
+
+fn device_node(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let volume = stage.volume("volume", "size=64k");
+    let node = volume.join("full");
+    let number = nix::sys::stat::makedev(1, 7);
+    if nix::sys::stat::mknod(&node, SFlag::S_IFCHR, Mode::S_IRWXU, number).is_err() {
+        return Verdict::Skipped("no device nodes here".to_owned());
+    }
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track(&volume);
+    let mut device = OpenOptions::new().write(true).open(&node).unwrap();
+    for _ in 0..5 {
+        assert_eq!(device.write(&[0; 16]).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    }
+    // What comes later is counted, so what came before would be.
+    make_read_only(&volume);
+    let file = File::open(&volume).unwrap();
+    assert!(std::os::unix::fs::fchown(&file, Some(1), None).is_err());
+    let fence = key(&volume, "EROFS", "change");
+    let totals = agent.totals(&fence, 1);
+    assert_eq!((totals.get(&fence), totals.get("counted")), (Some(&1), Some(&1)), "{totals:?}");
+    agent.finish();
+    Verdict::Passed
+}
+
+/// Two directories of one superblock are volumes. What is bound from deeper inside one of them, or from beside them,
+/// is known by the directories above it.
+fn bound_from_inside(family: &str) -> Verdict {
+    let stage = Stage::enter();
+    let volume = stage.volume("volume", "size=64k");
+    let roots = [volume.join("a"), volume.join("b")];
+    let deep = [roots[0].join("1/2/3"), roots[1].join("1"), volume.join("c")];
+    for directory in &deep {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    std::fs::create_dir_all(&roots[0]).unwrap();
+    make_read_only(&volume);
+    let place = stage.root.join("place");
+    std::fs::create_dir(&place).unwrap();
+    let mut agent = agent_or_skip!(&[], family);
+    agent.track_roots(&roots, &place);
+    let inode = |path: &Path| std::fs::metadata(path).unwrap().st_ino();
+    let owners = [inode(&roots[0]), inode(&roots[1]), agent_common::key::OTHER_ROOT];
+    for (turn, (directory, owner)) in (1..).zip(deep.iter().zip(owners)) {
+        mount(Some(directory), &place, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+        let file = File::open(&place).unwrap();
+        for _ in 0..turn {
+            assert!(std::os::unix::fs::fchown(&file, Some(1), None).is_err());
+        }
+        drop(file);
+        nix::mount::umount(&place).unwrap();
+        let row = format!("root:{owner}");
+        let totals = agent.totals(&row, turn);
+        assert_eq!(totals.get(&row), Some(&turn), "{}: {totals:?}", directory.display());
+    }
     agent.finish();
     Verdict::Passed
 }

@@ -10,10 +10,15 @@ use agent_core::verdict::Reason;
 use agent_core::volume::Identity;
 
 use super::Test;
-use super::lab::{Alone, Lab, run, stage_by_mount, text, unmount, verify, wait_for};
+use super::lab::{Alone, Lab, run, stage_by_command, stage_by_mount, text, unmount, verify, wait_for};
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_ext4_that_gave_up_is_mounted_afresh", an_ext4_that_gave_up_is_mounted_afresh),
+    ("a_device_that_cannot_be_mounted_afresh_is_not_unmounted", a_device_that_cannot_be_mounted_afresh),
+    (
+        "what_was_unmounted_comes_back_read_only_where_no_new_one_comes",
+        what_was_unmounted_comes_back_read_only,
+    ),
     ("a_busy_device_is_left_alone", a_busy_device_is_left_alone),
     ("a_superblock_that_somebody_holds_is_not_called_repaired", a_held_superblock_is_not_called_repaired),
     ("what_is_put_back_is_what_stood_there_or_a_guard", what_is_put_back_is_what_stood_there),
@@ -104,6 +109,84 @@ fn an_ext4_that_gave_up_is_mounted_afresh() {
     write(&lab).unwrap();
     lab.assert_unstaged();
     unmount(&lab.mountpoint);
+}
+
+fn check_source(source: &str, uuid: &str) -> Action {
+    let identity = Identity { uuid: Some(uuid.to_owned()), fsid: None };
+    Action::CheckSource {
+        method: agent_core::volume::Method::Mount,
+        source: source.as_bytes().to_vec(),
+        readonly: false,
+        identity,
+    }
+}
+
+/// What can still be read stays, where no new mount could come in its place.
+fn a_device_that_cannot_be_mounted_afresh() {
+    let _alone = Alone::begin();
+    let lab = Lab::new("ext4-kept");
+    let device = Device::new(&lab, "image");
+    run(&["mount", &device.path, text(&lab.mountpoint)]);
+    write(&lab).unwrap();
+    device.break_file_system(&lab.mountpoint);
+    let before = lab.stack();
+    let execute = |source: &str, uuid: &str| {
+        let mut actions = device.plan_actions();
+        actions.insert(0, check_source(source, uuid));
+        let mut plan = lab.plan(actions);
+        plan.reason = Some(Reason::Readonly);
+        lab.execute(plan)
+    };
+    let refused = |source: &str, uuid: &str, expected: Refusal, why: &str| {
+        let report = execute(source, uuid);
+        assert_eq!(report.outcome, Outcome::Refused(expected), "{report:#?}");
+        assert!(report.steps[0].contains(why), "{report:#?}");
+        assert_eq!(lab.stack(), before);
+        assert_eq!(std::fs::read(lab.mountpoint.join("file")).unwrap(), b"x");
+    };
+    refused("/dev/no-such-device", &device.uuid, Refusal::NotPrepared, "is not there");
+    let other = "01234567-89ab-cdef-0123-456789abcdef";
+    refused(&device.path, other, Refusal::OtherVolume, other);
+    run(&["blockdev", "--setro", &device.path]);
+    refused(&device.path, &device.uuid, Refusal::NotPrepared, "write-protected");
+    run(&["blockdev", "--setrw", &device.path]);
+    let report = execute(&device.path, &device.uuid);
+    assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
+    assert!(lab.top().unwrap().super_options.has("rw"), "{report:#?}");
+    unmount(&lab.mountpoint);
+}
+
+fn what_was_unmounted_comes_back_read_only() {
+    let _alone = Alone::begin();
+    for (name, is_other) in [("ext4-back", false), ("ext4-other", true)] {
+        let lab = Lab::new(name);
+        let device = Device::new(&lab, "image");
+        run(&["mount", "-o", "nosuid", &device.path, text(&lab.mountpoint)]);
+        write(&lab).unwrap();
+        let mut actions = device.plan_actions();
+        if is_other {
+            let identity = Identity { uuid: Some("01234567-89ab".to_owned()), fsid: None };
+            actions[2] = Action::CheckStaged { sentinel: None, identity, source: None, fstype: None };
+        } else {
+            actions[1] = stage_by_command(&["false", "{target}"]);
+        }
+        let mut plan = lab.plan(actions);
+        plan.undo = vec![Action::MountAgain, Action::Unstage];
+        let report = lab.execute(plan);
+        let top = lab.top().unwrap();
+        if is_other {
+            assert_eq!(report.outcome, Outcome::Refused(Refusal::OtherVolume), "{report:#?}");
+            assert!(is_guard(&top), "it is another disk by now: {top:#?}");
+        } else {
+            assert_eq!(report.outcome, Outcome::HelperFailed(1), "{report:#?}");
+            assert_eq!(lab.stack().len(), 1, "{report:#?}");
+            assert!(top.super_options.has("ro") && top.options.has("nosuid"), "{top:#?} {report:#?}");
+            assert_eq!(std::fs::read(lab.mountpoint.join("file")).unwrap(), b"x");
+            assert!(report.gap.is_some(), "{report:#?}");
+        }
+        lab.assert_unstaged();
+        unmount(&lab.mountpoint);
+    }
 }
 
 fn a_busy_device_is_left_alone() {

@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use agent::sys::mount;
 use agent_core::id::VolumeId;
+use agent_core::path::BytePath;
 use agent_core::remediation::consumers::Holding;
 use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::volume::{Identity, Reach};
@@ -11,8 +13,8 @@ use nix::sys::signal::Signal;
 
 use super::Test;
 use super::lab::{
-    Lab, run, run_in_place, stage_by_command, stage_by_mount, stage_tmpfs, start_bindfs, swap_after, text,
-    unmount, wait_for,
+    Lab, bytes, has_beneath, run, run_in_place, stage_by_command, stage_by_mount, stage_tmpfs, start_bindfs,
+    swap_after, text, unmount, wait_for,
 };
 use super::patience::patiently;
 
@@ -25,6 +27,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_helper_that_mounts_nothing_is_refused_in_time", a_helper_that_mounts_nothing_is_refused),
     ("a_child_that_dies_without_an_answer_is_reported", a_child_that_dies_is_reported),
     ("a_swap_whose_child_is_killed_is_finished_by_another", a_swap_whose_child_is_killed_is_finished),
+    ("a_swap_that_hangs_between_its_halves_is_finished", a_swap_that_hangs_between_its_halves_is_finished),
+    (
+        "a_swap_that_none_can_finish_is_finished_by_the_undo",
+        a_swap_that_none_can_finish_is_finished_by_the_undo,
+    ),
     ("a_child_that_stays_after_its_answer_is_counted_and_holds_up_nothing", a_child_that_stays_is_counted),
     ("no_helper_is_started_beside_one_that_hangs", no_helper_is_started_beside_one_that_hangs),
     ("one_hanging_server_does_not_hold_up_another", one_hanging_server_does_not_hold_up_another),
@@ -179,6 +186,81 @@ fn a_swap_whose_child_is_killed_is_finished() {
     assert!(std::fs::exists(killed).unwrap(), "{report:#?}");
     let stack = lab.stack();
     assert!(stack.len() == 1 && stack[0].superblock != first, "{stack:#?}");
+    lab.assert_unstaged();
+    unmount(&lab.mountpoint);
+}
+
+/// A stand-in for the agent's binary whose children hang at their swap, or are killed there once the test has done half
+/// of it; `count` of them.
+fn interrupted_swaps(lab: &Lab, count: u32, end: &str) -> std::path::PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let begun = lab.directory.join("begun");
+    let [own, begun, directory] = [&own, &begun, &lab.directory].map(|path| text(path));
+    script(
+        lab,
+        &format!(
+            "request=$(mktemp -p {directory}); cat > $request\n\
+             if grep -q '\"Swap\"' $request && [ \"$(cat {begun} 2>/dev/null | wc -l)\" -lt {count} ]; then\n\
+             echo x >> {begun}; {end}\nfi\nexec {own} \"$@\" < $request"
+        ),
+    )
+}
+
+/// Does the half of the swap that a child has done when it is cut off.
+fn do_half(lab: &Lab, is_beneath: bool) {
+    wait_for("the child swaps", || std::fs::exists(lab.directory.join("begun")).unwrap());
+    let place = bytes(&lab.mountpoint);
+    if is_beneath {
+        let stage = BytePath::from(format!("/mnt/run/stage/{}", lab.name).as_str());
+        mount::attach_beneath(&mount::clone_tree(&stage).unwrap(), &place).unwrap();
+    } else {
+        mount::detach(&place).unwrap();
+    }
+    std::fs::write(lab.directory.join("half-done"), "").unwrap();
+}
+
+/// Out of time: beneath the old mount lies the new one, or nothing is mounted at all.
+fn a_swap_that_hangs_between_its_halves_is_finished() {
+    for (name, is_beneath) in [("hangs-beneath", true), ("hangs-bare", false)] {
+        if is_beneath && !has_beneath() {
+            continue;
+        }
+        let lab = Lab::new(name);
+        let exe = interrupted_swaps(&lab, 1, "exec sleep 600");
+        let lab = Lab::with_exe(name, exe, None);
+        let first = lab.mount_tmpfs("first");
+        let mut plan = lab.plan(swap_after(stage_tmpfs("second"), false, None));
+        // The child that hangs has no more than what every swap gets.
+        plan.timeout = Duration::from_secs(4);
+        let report = std::thread::scope(|scope| {
+            scope.spawn(|| do_half(&Lab::new(name), is_beneath));
+            lab.execute(plan)
+        });
+        lab.assert_replaced(first, &report);
+        assert!(report.steps.iter().any(|step| step.contains("[timed_out]")), "{report:#?}");
+        unmount(&lab.mountpoint);
+    }
+}
+
+/// Every child of the swap is killed: the plan fails, and is put in order all the same.
+fn a_swap_that_none_can_finish_is_finished_by_the_undo() {
+    if !has_beneath() {
+        return;
+    }
+    let lab = Lab::new("undone");
+    let half = lab.directory.join("half-done");
+    let end = format!("while [ ! -e {} ]; do :; done; kill -9 $$", text(&half));
+    let lab = Lab::with_exe("undone", interrupted_swaps(&lab, 90, &end), None);
+    let first = lab.mount_tmpfs("first");
+    let plan = lab.plan(swap_after(stage_tmpfs("second"), false, None));
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| do_half(&Lab::new("undone"), true));
+        lab.execute(plan)
+    });
+    assert_eq!(report.outcome, Outcome::HelperFailed(-9), "{report:#?}");
+    let stack = lab.stack();
+    assert!(stack.len() == 1 && stack[0].superblock != first, "{stack:#?} {report:#?}");
+    assert_eq!(std::fs::read_to_string(lab.mountpoint.join("file")).unwrap(), "second\n");
     lab.assert_unstaged();
     unmount(&lab.mountpoint);
 }

@@ -56,7 +56,7 @@ fn plan(lab: &Lab, stage: Action, sentinel_content: Option<&str>) -> Plan {
     lab.plan(actions)
 }
 
-fn device_plan(lab: &Lab, device: &Device) -> Plan {
+pub(crate) fn device_plan(lab: &Lab, device: &Device) -> Plan {
     let (holding, reach) = (holding(lab), Reach::Unowned);
     let mut actions = device.plan_actions();
     actions.insert(0, Action::CoverConsumers { holding: holding.clone(), reach });
@@ -114,7 +114,7 @@ fn device_with_container(lab: &Lab, device: &Device) -> Container {
     Container::new(lab)
 }
 
-fn break_it(lab: &Lab, device: &Device) {
+pub(crate) fn break_it(lab: &Lab, device: &Device) {
     device.break_file_system(&lab.mountpoint);
     wait_for("writes are refused", || std::fs::write(lab.mountpoint.join("probe"), "x").is_err());
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_core::remediation::{Action, Outcome, Refusal};
+use agent_core::remediation::{Action, Outcome, Plan, Refusal};
 use agent_core::volume::{Identity, Sentinel};
 use nix::sys::signal::Signal;
 
@@ -158,7 +158,8 @@ fn what_a_dead_agent_left_is_cleared() {
     drop(tree);
     assert_eq!(lab.stack().len(), 2);
     let finish = vec![Action::DetachTop, verify(sentinel("data")), Action::Unstage];
-    let report = lab.execute(lab.plan(finish.clone()));
+    // By what was known when that plan began.
+    let report = lab.execute(Plan { actions: finish.clone(), ..plan });
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     lab.assert_replaced(old, &report);
     // Nothing is done twice.

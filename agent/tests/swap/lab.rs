@@ -115,6 +115,7 @@ impl Lab {
             id: PlanId(1),
             volume: VolumeId::new(self.name),
             server: None,
+            dead: None,
             reason: Some(Reason::Disconnected),
             mountpoint: bytes(&self.mountpoint),
             stage: BytePath::from(format!("/mnt/run/stage/{}", self.name).as_str()),

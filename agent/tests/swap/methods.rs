@@ -24,6 +24,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_unit_is_restarted_in_place_and_the_gap_is_told", a_unit_is_restarted_in_place),
     ("a_unit_that_is_not_the_daemons_is_left_alone", a_unit_that_is_not_the_daemons_is_left_alone),
     ("the_end_of_a_hung_connection_frees_whoever_waits_in_it", the_end_of_a_hung_connection_frees),
+    (
+        "a_connection_is_not_ended_for_a_plan_that_is_refused",
+        a_connection_is_not_ended_for_a_plan_that_is_refused,
+    ),
     ("a_connection_is_ended_only_when_its_daemon_is_at_fault", a_connection_is_ended_only_at_fault),
     ("variables_reach_the_helper_and_nobody_else", variables_reach_the_helper_and_nobody_else),
 ];
@@ -191,6 +195,40 @@ fn the_end_of_a_hung_connection_frees() {
     // It got an error, though the daemon never answered.
     wait_for("the caller is free", || hung.caller.has_ended());
     assert_eq!(std::fs::read_to_string(lab.mountpoint.join("file")).unwrap(), "data");
+    unmount(&lab.mountpoint);
+}
+
+/// A daemon that is slow answers in the end: it is not cut off for a plan that could do nothing after that.
+fn a_connection_is_not_ended_for_a_plan_that_is_refused() {
+    let lab = Lab::new("not-aborted");
+    let source = lab.directory("source");
+    std::fs::create_dir_all(source.join("inside")).unwrap();
+    let inside = lab.mountpoint.join("inside");
+    let before = start_bindfs(&source, &lab.mountpoint);
+    run(&["mount", "-t", "tmpfs", "inside", text(&inside)]);
+    before.signal(Signal::SIGSTOP);
+    let caller = Process::start(&["ls", text(&lab.mountpoint)]);
+    let old = lab.top().unwrap().superblock;
+    let waiting = || agent::sys::fuse_control::Connection::of(old).unwrap().waiting().unwrap();
+    wait_for("a request waits", || waiting() > 0);
+    let abort = Action::AbortConnection { daemon: Some(before.id()), is_proven: true };
+    let swap = Action::Swap { readonly: false };
+    let report = lab.execute(lab.plan(vec![abort.clone(), swap]));
+    assert_eq!(
+        (&report.outcome, report.steps[0].starts_with("abort")),
+        (&Outcome::Refused(Refusal::Busy), true)
+    );
+    // Its daemon runs in a unit that starts something else.
+    add_unit("cron-of-lab.service", "LoadState=loaded\nExecMainPID=1\n", "exit 1");
+    let unit = "cron-of-lab.service".to_owned();
+    let restart = Action::RestartUnit { unit, daemon: Some(before.id()) };
+    let report = lab.execute(lab.plan(vec![abort, restart]));
+    assert_eq!(report.outcome, Outcome::Refused(Refusal::OtherUnit), "{report:#?}");
+    assert!(report.steps[0].starts_with("abort"), "{report:#?}");
+    assert!(waiting() > 0 && !caller.has_ended(), "the connection was ended");
+    before.signal(Signal::SIGCONT);
+    wait_for("the caller is answered", || caller.has_ended());
+    unmount(&inside);
     unmount(&lab.mountpoint);
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent_core::remediation::consumers::Holding;
 use agent_core::remediation::{Action, Outcome};
+use agent_core::topology::Propagation;
 use agent_core::volume::Reach;
 
 use super::Test;
@@ -16,6 +17,7 @@ use super::patience::patiently;
 pub(crate) const TESTS: &[Test] = &[
     ("under_a_shared_parent_every_namespace_stays_one_deep", under_a_shared_parent),
     ("a_shared_mount_under_a_private_parent_stays_shared", a_shared_mount_stays_shared),
+    ("the_volumes_own_propagation_is_kept", the_volumes_own_propagation_is_kept),
     ("consumers_pass_events_on_as_before", consumers_pass_events_on_as_before),
     ("where_beneath_is_refused_the_gap_is_measured", where_beneath_is_refused),
     ("plans_act_in_the_namespace_they_are_given", plans_act_in_the_namespace_they_are_given),
@@ -57,6 +59,28 @@ fn a_shared_mount_stays_shared() {
     let report = lab.execute(lab.plan(swap_after(stage_tmpfs("second"), false, None)));
     lab.assert_replaced(old, &report);
     assert!(lab.top().unwrap().propagation.shared.is_some(), "{:?}", lab.top());
+}
+
+/// Under a shared parent whatever is mounted becomes shared.
+fn the_volumes_own_propagation_is_kept() {
+    // Before, there is no call for it.
+    if !is_linux((5, 12)) {
+        return;
+    }
+    let lab = Lab::new("own-kin");
+    run(&["mount", "--bind", text(&lab.directory), text(&lab.directory)]);
+    run(&["mount", "--make-shared", text(&lab.directory)]);
+    lab.mount_tmpfs("first");
+    for how in ["--make-private", "--make-unbindable", "--make-shared"] {
+        run(&["mount", how, text(&lab.mountpoint)]);
+        let old = lab.top().unwrap();
+        let report = lab.execute(lab.plan(swap_after(stage_tmpfs(how), false, None)));
+        lab.assert_replaced(old.superblock, &report);
+        let Propagation { shared, master, unbindable } = lab.top().unwrap().propagation;
+        let before = (old.propagation.shared.is_some(), old.propagation.unbindable);
+        assert_eq!((shared.is_some(), unbindable), before, "{how} {report:#?}");
+        assert_eq!(master, None);
+    }
 }
 
 fn consumers_pass_events_on_as_before() {

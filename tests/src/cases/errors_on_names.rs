@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use integration_tests::harness::agent::{Agent, Volume, errors};
+use integration_tests::harness::agent::{Agent, Volume, errors_of_calls};
 use integration_tests::harness::bench::Bench;
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
@@ -46,7 +46,7 @@ fn on_names(bench: &mut Bench, work: Work, operation: &str, injected: &[&str]) -
     agent.wait_state("v", "healthy")?;
 
     let failed = reader.finish()?.failed(operation, Errno::EIO) as f64;
-    let counted = |scrape: &_| errors(scrape, "v", "EIO", operation, "bpf");
+    let counted = |scrape: &_| errors_of_calls(scrape, "v", "EIO", operation);
     let scrape = agent.wait_scrape("the failed calls are counted", |scrape| Ok(counted(scrape) >= failed))?;
     ensure!(counted(&scrape) == failed, "{} counted, {failed} made", counted(&scrape));
     Ok(())

@@ -49,6 +49,22 @@ struct Program {
     hook: String,
     state: String,
     reason: String,
+    /// Whether doctor says that what it sees is lost.
+    is_lost: bool,
+}
+
+/// What doctor says of programs that tell the place of a call alone: without them the text of its name does, which may
+/// lead elsewhere.
+const BY_NAMES: &str = "by the names that calls are given";
+
+/// The programs without which doctor says that something is lost, or told by names only.
+pub(crate) fn lost_with(family: &str) -> Result<BTreeSet<String>> {
+    let (programs, _) = ask_doctor(family)?;
+    Ok(programs
+        .into_iter()
+        .filter(|program| program.is_lost || program.reason.ends_with(BY_NAMES))
+        .map(|program| program.name)
+        .collect())
 }
 
 fn every_program(bench: &mut Bench) -> Result<()> {
@@ -94,6 +110,7 @@ fn ask_doctor(family: &str) -> Result<(Vec<Program>, BTreeMap<String, bool>)> {
         hook: text(program, "hook"),
         state: text(program, "state"),
         reason: text(program, "reason"),
+        is_lost: program.get("is_lost").and_then(Value::as_bool).unwrap_or_default(),
     });
     let programs: Vec<Program> = programs.collect();
     ensure!(!programs.is_empty(), "doctor has no programs");

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, errors};
+use integration_tests::harness::agent::{Agent, SOON, Setup, Volume, errors_of_calls};
 use integration_tests::harness::bench::{Bench, mount_tmpfs};
 use integration_tests::harness::case::Case;
 use integration_tests::harness::fuse_fs::{Injector, Mode};
@@ -104,7 +104,7 @@ fn refused(bench: &mut Bench) -> Result<()> {
     let status =
         command.stdin(Stdio::null()).stderr(Stdio::null()).status().context("cannot start setpriv")?;
     ensure!(status.code().is_some(), "{status}");
-    let counted = |scrape: &_| errors(scrape, "v", "EACCES", "open", "bpf");
+    let counted = |scrape: &_| errors_of_calls(scrape, "v", "EACCES", "open");
     // Where the kernel skipped a run of a program, one may be missing, and the agent says so.
     let skipped = |scrape: &Scrape| scrape.sum("mountie_ebpf_runs_skipped_total", &[]);
     let scrape = agent.wait_scrape("every refusal is counted", |scrape| {

@@ -123,7 +123,9 @@ const INTERNAL_ERROR_BY_DEFAULT: Fault<Block> = Fault {
         process::run("tune2fs", &["-e".as_ref(), "remount-ro".as_ref(), node.as_os_str()])?;
         mount(device.fstype(), text(&node)?, &place.mountpoint, "")
     },
-    reasons: &["readonly"],
+    // kernel: `ext4_handle_error`, fs/ext4/super.c: from 6.6 to 6.14 it shuts the file system down for that, and reads
+    // fail as well.
+    reasons: &["readonly", "io_error"],
     ..INTERNAL_ERROR
 };
 

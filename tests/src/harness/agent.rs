@@ -305,6 +305,12 @@ pub fn errors(scrape: &Scrape, volume: &str, errno: &str, operation: &str, sourc
     scrape.sum("mountie_volume_errors_total", &labels)
 }
 
+/// Failed calls of programs, whether their place is certain or known by a name alone.
+#[must_use]
+pub fn errors_of_calls(scrape: &Scrape, volume: &str, errno: &str, operation: &str) -> f64 {
+    ["bpf", "bpf_name"].iter().map(|source| errors(scrape, volume, errno, operation, source)).sum()
+}
+
 /// The binary in a clean environment: the bench's own variables are none of its settings.
 fn clean<'a>(mut wrapper: impl Iterator<Item = &'a str>) -> Result<Command> {
     let binary = binary()?;

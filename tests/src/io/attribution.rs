@@ -23,7 +23,7 @@ use nix::mount::{MsFlags, mount};
 
 use super::judge::OTHER_SIDES;
 use super::marks::{self, Counts, Marks, TRIES, counts, difference, has_skipped_since, key, runs_skipped};
-use super::two_files;
+use super::{links, two_files};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Bpf];
 
@@ -32,6 +32,8 @@ const TWO_ROOTS: &str = "two roots of one superblock";
 const OVERLAY: &str = "read through an overlay";
 const SUBVOLUMES: &str = "calls on one of two btrfs subvolumes";
 const TWO_FILES: &str = "calls on two files, of which one fails";
+const LINK: &str = "openat through a symbolic link on another volume";
+const BOUND: &str = "read through a bind of a subdirectory of one of two volumes";
 
 /// The row that a case is, if it is one.
 pub(super) fn row_of(case: &Case) -> Option<&'static str> {
@@ -40,6 +42,8 @@ pub(super) fn row_of(case: &Case) -> Option<&'static str> {
         ("io::a_failure_below_an_overlay_is_counted_once_for_each_volume", OVERLAY),
         ("io::errors_of_one_btrfs_subvolume_are_counted_for_that_one", SUBVOLUMES),
         ("io::who_fails_on_two_files_condemns_neither_volume", TWO_FILES),
+        ("io::who_fails_behind_a_link_does_not_condemn_the_volume_of_the_link", LINK),
+        ("io::a_bind_from_inside_one_of_two_volumes_counts_for_that_one", BOUND),
     ];
     rows.into_iter().find(|(name, _)| *name == case.name).map(|(_, row)| row)
 }
@@ -76,6 +80,18 @@ pub(super) const CASES: &[Case] = &[
         needs: NEEDS,
         timeout: Duration::from_secs(150),
         run: |bench| judged(TWO_FILES, two_files::case(bench)),
+    },
+    Case {
+        name: "io::who_fails_behind_a_link_does_not_condemn_the_volume_of_the_link",
+        needs: NEEDS,
+        timeout: Duration::from_secs(150),
+        run: |bench| judged(LINK, links::case(bench)),
+    },
+    Case {
+        name: "io::a_bind_from_inside_one_of_two_volumes_counts_for_that_one",
+        needs: NEEDS,
+        timeout: Duration::from_secs(150),
+        run: |bench| judged(BOUND, bound(bench)),
     },
     Case {
         name: "io::the_first_process_that_met_an_error_is_described",
@@ -208,6 +224,46 @@ fn two_roots(bench: &mut Bench) -> Result<&'static str> {
         counted.must_rise(&names, open, |rises| is_only(rises, owner, Errno::ENXIO, "open"))?;
     }
     Ok("counted")
+}
+
+/// A pod's subPath: the root of its mount is the root of no volume, and lies inside one.
+fn bound(bench: &mut Bench) -> Result<&'static str> {
+    let injector = Injector::start(bench, "volume", "here")?;
+    let place = |name: &str| injector.mountpoint().join(name);
+    for (directory, file) in [("a/1/2", "a/1/2/inner"), ("b/1", "b/1/inner")] {
+        fs::create_dir_all(place(directory)).context("cannot make a directory")?;
+        fs::write(place(file), b"x").context("cannot make a file")?;
+    }
+    let names = ["a", "b"];
+    let mut volumes = Vec::new();
+    for name in names {
+        let at = bench.make_directory(name)?;
+        bind(&place(name), &at)?;
+        volumes.push(Volume::at(name, &at));
+    }
+    let inside = [("a/1/2", 0), ("b/1", 1)].map(|(directory, owner)| (place(directory), owner));
+    let marked = File::open(place(marks::FILE)).is_ok();
+    ensure!(marked, "no file for marks");
+    let agent = agent_with(bench, &[volumes, vec![Volume::at("whole", injector.mountpoint())]].concat())?;
+    for volume in ["a", "b", "whole"] {
+        agent.wait_state(volume, "healthy")?;
+    }
+    let mut counted = Counted::new(&injector, &agent, "whole")?;
+    for (number, (directory, owner)) in inside.into_iter().enumerate() {
+        let at = bench.make_directory(format!("inside{number}"))?;
+        bind(&directory, &at)?;
+        let file = File::open(at.join("inner")).context("cannot open a file")?;
+        let read = || {
+            injector.set(&Mode::fail(Errno::EIO, &["read"]))?;
+            for _ in 0..CALLS {
+                ensure!(read_byte(&file) == Errno::EIO as i32);
+            }
+            Ok(())
+        };
+        let all = ["a", "b", "whole"];
+        counted.must_rise(&all, read, |rises| is_only(rises, owner, Errno::EIO, "read"))?;
+    }
+    Ok("counted for that one")
 }
 
 fn overlay(bench: &mut Bench) -> Result<&'static str> {

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use super::actor::{Actor, MOST_CALLS};
 use super::marks::{Counts, Marks, TRIES, counts, difference, has_skipped_since, key, runs_skipped};
 use super::row::{CALL, Row};
+use crate::cases::kernel_programs::lost_with;
 
 /// How often a row's call is made while it fails, and then while all is well.
 const FAILING: usize = 5;
@@ -42,6 +43,8 @@ struct Judge<'a> {
     injector: Injector,
     agent: Agent,
     attached: BTreeSet<String>,
+    /// The programs that doctor says are missed.
+    lost: BTreeSet<String>,
     marks: Marks,
 }
 
@@ -88,7 +91,8 @@ impl<'a> Judge<'a> {
         let programs = scrape.matching("mountie_program_attached", &[]);
         let attached = programs.filter(|(_, value)| *value > 0.0);
         let attached = attached.filter_map(|(labels, _)| labels.get("program").cloned()).collect();
-        Ok(Self { bench, injector, agent, attached, marks: Marks::new() })
+        let lost = lost_with(&matrix::family())?;
+        Ok(Self { bench, injector, agent, attached, lost, marks: Marks::new() })
     }
 
     /// Judges a row, again where runs of programs were skipped.
@@ -128,7 +132,10 @@ impl<'a> Judge<'a> {
     }
 
     fn judge(&self, row: &Row, mut risen: Counts, failed: u64) -> Result<Result<Finding, Short>> {
-        let key = row.answer.map(|errno| key(errno, row.op));
+        let key = row.answer.map(|errno| match row.counted_as {
+            Some(label) => (label.to_owned(), row.op.to_owned()),
+            None => key(errno, row.op),
+        });
         let counted = key.filter(|_| row.counts).and_then(|key| risen.remove(&key)).unwrap_or(0);
         ensure!(risen.is_empty(), "also counted: {risen:?}");
         if !row.counts {
@@ -139,7 +146,12 @@ impl<'a> Judge<'a> {
         match counted {
             counted if counted == failed => Ok(Ok(Finding::Counted)),
             0 if row.seen_by.is_empty() => Ok(Ok(Finding::NotCounted("no hook sees it".to_owned()))),
-            0 if !seen => Ok(Ok(Finding::NotCounted(format!("without {}", row.seen_by.join(", "))))),
+            0 if !seen => {
+                let is_told =
+                    row.by_process || row.seen_by.iter().any(|program| self.lost.contains(*program));
+                ensure!(is_told, "not counted, and doctor misses none of {}", row.seen_by.join(", "));
+                Ok(Ok(Finding::NotCounted(format!("without {}", row.seen_by.join(", ")))))
+            }
             counted if counted < failed => Ok(Err(Short { counted, failed })),
             counted => bail!("{counted} counted as {}, {failed} made", row.op),
         }

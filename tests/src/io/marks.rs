@@ -38,9 +38,18 @@ pub(super) fn key(errno: Errno, op: &str) -> (String, String) {
     (format!("{errno:?}"), op.to_owned())
 }
 
-/// What the kernel programs counted for a volume.
+/// What the kernel programs counted for a volume, however they knew that it was there.
 pub(super) fn counts(scrape: &Scrape, volume: &str) -> Counts {
-    let labels = [("volume", volume), ("source", "bpf")];
+    let mut all = counts_of(scrape, volume, "bpf");
+    for (key, count) in counts_of(scrape, volume, "bpf_name") {
+        *all.entry(key).or_default() += count;
+    }
+    all
+}
+
+/// What one source counted for a volume.
+pub(super) fn counts_of(scrape: &Scrape, volume: &str, source: &str) -> Counts {
+    let labels = [("volume", volume), ("source", source)];
     let series = scrape.matching("mountie_volume_errors_total", &labels);
     let label = |labels: &Labels, name: &str| labels.get(name).cloned().unwrap_or_default();
     series.map(|(labels, value)| ((label(labels, "errno"), label(labels, "op")), value as u64)).collect()

@@ -19,6 +19,8 @@ pub(super) struct Row {
     pub refused: &'static [&'static str],
     /// With this error; the program meets it too. `None`: nothing is refused, and the calls succeed.
     pub answer: Option<Errno>,
+    /// The `errno` label that it is counted under, where that is not the error's own name.
+    pub counted_as: Option<&'static str>,
     /// Whether a failed call is a fault of the volume.
     pub counts: bool,
     /// The programs that see it; any of them is enough. Where none is attached nothing wrong may be counted.
@@ -52,6 +54,7 @@ pub(super) const fn row(
         op,
         refused,
         answer: Some(Errno::EIO),
+        counted_as: None,
         counts: true,
         seen_by: CALL,
         also: &[],
@@ -66,6 +69,11 @@ impl Row {
     /// With another error.
     pub(super) const fn answer(self, errno: Errno) -> Self {
         Self { answer: Some(errno), ..self }
+    }
+
+    /// Counted under another label than the name of its error.
+    pub(super) const fn counted_as(self, label: &'static str) -> Self {
+        Self { counted_as: Some(label), ..self }
     }
 
     /// With other programs that see it.

@@ -18,6 +18,7 @@ use integration_tests::harness::process::timed;
 use integration_tests::harness::scrape::Scrape;
 use integration_tests::harness::wait::{now, pause, wait_for_some};
 
+use super::hand_out;
 use super::spread::Spread;
 use exporter::Exporter;
 use usage::{Meter, cost_over, memory};
@@ -34,21 +35,13 @@ const CHURN: Duration = Duration::from_secs(60);
 const UNMOUNTED: usize = 5;
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Where the table is written, besides being shown.
-const OUTPUT: &str = "SHOW_OUTPUT";
-
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let mut table = Table::default();
     for size in SIZES {
         println!("{size} mounts, {TRACKED} of them tracked");
         measure(bench, size, &mut table)?;
     }
-    let text = table.to_markdown();
-    println!("{text}");
-    match std::env::var_os(OUTPUT) {
-        Some(path) => fs::write(&path, text).with_context(|| format!("cannot write {}", path.display())),
-        None => Ok(()),
-    }
+    hand_out(&table.to_markdown())
 }
 
 fn measure(bench: &Bench, size: usize, table: &mut Table) -> Result<()> {

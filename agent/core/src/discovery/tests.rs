@@ -181,6 +181,12 @@ fn a_named_place_without_its_mount_is_missing() {
     assert_eq!(presence(spec(), &[ROOT]), Presence::Missing);
     assert_eq!(presence(spec(), &[ROOT, "2 1 2 / /v autofs x"]), Presence::Idle);
     assert_eq!(presence(spec(), &[ROOT, "2 1 2 / /v nfs4 filer:/b"]), Presence::WrongMount);
+    let other_name = [ROOT, "2 1 2 / /v nfs4 10.0.0.7:/a"];
+    assert_eq!(
+        presence(spec(), &other_name),
+        Presence::Present,
+        "the kernel met its server under another name"
+    );
     assert_eq!(presence(spec(), &[ROOT, "2 1 2 / /v ext4 filer:/a"]), Presence::WrongMount);
     assert_eq!(presence(spec(), &[ROOT, "2 1 2 / /v nfs filer:/a"]), Presence::Present);
 }
@@ -227,4 +233,53 @@ fn sources_that_cannot_be_compared_are_not_wrong() {
     let mut bind = named("v", "/v", "none", "/srv/dir");
     bind.options = vec!["bind".into()];
     assert_eq!(presence(bind, &[ROOT, "2 1 1 /srv/dir /v ext4 /dev/sda1"]), Presence::Present);
+}
+
+#[test]
+fn a_source_that_differs_by_slashes_only_is_the_same() {
+    for (fstype, wanted, shown) in [
+        ("nfs4", "filer:/export/models/", "nfs4 filer:/export/models"),
+        ("nfs", "filer://export", "nfs4 filer:/export"),
+        ("cifs", "//filer/share/", "cifs //filer/share"),
+    ] {
+        let line = alloc::format!("2 1 2 / /v {shown}");
+        assert_eq!(presence(named("v", "/v", fstype, wanted), &[ROOT, &line]), Presence::Present, "{wanted}");
+    }
+    let root = presence(named("v", "/v", "nfs4", "filer:/a"), &[ROOT, "2 1 2 / /v nfs4 filer:/"]);
+    assert_eq!(root, Presence::WrongMount);
+}
+
+#[test]
+fn another_directory_of_another_server_is_not_the_volume_of_sshfs() {
+    let sshfs = |options: &[&str], shown: &str| {
+        let mut spec = named("v", "/v", "fuse.sshfs", "ann@a:/x");
+        spec.options = options.iter().map(|option| String::from(*option)).collect();
+        presence(spec, &[ROOT, &alloc::format!("2 1 2 / /v fuse.sshfs {shown}")])
+    };
+    assert_eq!(sshfs(&[], "ann@a:/x"), Presence::Present);
+    assert_eq!(sshfs(&[], "b:/x"), Presence::WrongMount);
+    assert_eq!(sshfs(&["fsname=b:/x"], "b:/x"), Presence::Present, "it shows what it is told");
+}
+
+#[test]
+fn another_subvolume_is_not_the_volume() {
+    let subvolume = |option: &str, shown: &str| {
+        let mut spec = named("v", "/v", "btrfs", "/dev/sdb");
+        spec.options = vec!["compress=zstd".into(), option.into()];
+        let policy = Policy { volumes: vec![spec], ..Policy::default() };
+        let mut mount = line("2 1 2 /@data /v btrfs /dev/sdb");
+        mount.super_options = Options::parse(shown.as_bytes());
+        let table = MountTable::new(vec![line(ROOT), mount]);
+        let found = discover(&policy, &table, &|_| None);
+        found.iter().find(|sighting| sighting.spec.is_some()).unwrap().presence
+    };
+    let shown = "rw,subvolid=256,subvol=/@data";
+    for option in ["subvol=@data", "subvol=/@data/", "subvolid=256", "subvolid=0400", "ssd"] {
+        assert_eq!(subvolume(option, shown), Presence::Present, "{option}");
+    }
+    for option in ["subvol=@old", "subvol=@data/x", "subvol=/", "subvolid=257"] {
+        assert_eq!(subvolume(option, shown), Presence::WrongMount, "{option}");
+    }
+    assert_eq!(subvolume("subvolid=0", "rw,subvolid=5,subvol=/"), Presence::Present);
+    assert_eq!(subvolume("subvol=@data", "rw"), Presence::Present, "an old kernel does not say");
 }

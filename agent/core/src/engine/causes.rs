@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use crate::engine::Engine;
 use crate::engine::volume::{Volume, Way};
@@ -11,7 +12,7 @@ use crate::fstype::FsClass;
 use crate::id::{SuperblockId, VolumeId};
 use crate::incident::{Cause, CauseKind, Daemon, Device};
 use crate::path::escape;
-use crate::remediation::plan::server_name;
+use crate::source;
 use crate::verdict::HealthState;
 
 /// FUSE types whose source names a server as those of the kernel's network file systems do. Of the others it is a
@@ -53,16 +54,31 @@ impl Volume {
         causes
     }
 
-    /// The server by its name, and by its address where the table tells it: it may have several names.
+    /// The server by its name, and by its addresses where the table tells them: it may have several names.
     fn servers(&self) -> Vec<Cause> {
         if !self.has_server() {
             return Vec::new();
         }
-        let name = self.source().and_then(server_name);
-        let address = self.shown.as_ref().and_then(|shown| shown.address.as_deref());
-        let mut causes: Vec<Cause> = [name, address].into_iter().flatten().map(server).collect();
+        let name = self.source().and_then(|name| source::server(self.fstype().unwrap_or_default(), name));
+        let addresses = self.shown.iter().flat_map(|shown| shown.addresses.iter().map(Vec::as_slice));
+        let mut causes: Vec<Cause> = name.into_iter().chain(addresses).map(server).collect();
         causes.dedup();
         causes
+    }
+
+    /// That its server has moved: NFS looks a name up once, and asks the address that it had then for ever.
+    ///
+    /// kernel: `nfs_fs_context_parse_param`, fs/nfs/fs_context.c, since 5.6, takes `addr=` as mount.nfs(8) found it.
+    pub(super) fn moved(&self) -> Option<String> {
+        let shown = self.shown.as_ref()?;
+        let parsed = |address: &Vec<u8>| str::from_utf8(address).ok()?.parse::<IpAddr>().ok();
+        let used: Vec<IpAddr> = shown.addresses.iter().filter_map(parsed).collect();
+        let (first, now) = (used.first()?, shown.server_now.first()?);
+        if used.iter().any(|address| shown.server_now.contains(address)) {
+            return None;
+        }
+        let name = escape(source::server(&shown.fstype, &shown.source)?);
+        Some(format!("the mount asks {first}, while the name of its server, {name}, leads to {now} by now"))
     }
 
     /// The server by the first name that incidents know it by, where there is one; while it is not mounted, as it is

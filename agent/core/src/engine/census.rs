@@ -24,6 +24,8 @@ const NAMED: usize = 2;
 pub(super) struct Blocked {
     /// How many.
     pub(super) count: u64,
+    /// How many of them wait here for certain: not those of which only a name says so.
+    certain: u64,
     /// Those that have waited longest.
     pub(super) tasks: Vec<BlockedTask>,
     /// When the first of those began that wait on this very volume, and on no other of its superblock.
@@ -32,7 +34,12 @@ pub(super) struct Blocked {
 
 impl Blocked {
     fn add(&mut self, more: BlockedOn, is_here: bool) {
-        let first = more.tasks.iter().map(|blocked| blocked.since).min().filter(|_| is_here);
+        let is_certain = |blocked: &&BlockedTask| !blocked.is_by_name;
+        let first = more.tasks.iter().filter(is_certain).map(|blocked| blocked.since).min();
+        if first.is_some() {
+            self.certain = self.certain.saturating_add(more.count);
+        }
+        let first = first.filter(|_| is_here);
         self.here = self.here.into_iter().chain(first).min();
         self.count = self.count.saturating_add(more.count);
         self.tasks.extend(more.tasks);
@@ -64,20 +71,26 @@ impl Engine {
 }
 
 impl Volume {
-    /// Takes who waits on it. Waits that are too long, and that no good look has answered, ask for a look at once.
+    /// Takes who waits on it. Waits that are too long, and that no good look has answered, ask for a look at once. Those
+    /// of which only a name says that they are here ask for a look, and are no evidence.
     fn wait_for(&mut self, mut blocked: Blocked, span: Span) {
         blocked.tasks.sort_by_key(|blocked| (blocked.since, blocked.task.tid));
-        let due = |task: &BlockedTask| task.since + self.watch.deadline;
-        self.evidence.waiting =
-            blocked.tasks.iter().map(due).filter(|due| *due <= span.now).max().map(|due| Waiting {
-                due,
-                seen: span.now,
-                count: blocked.count,
-                is_here: blocked.here.is_some_and(|since| since + self.watch.deadline <= span.now),
-            });
+        let deadline = self.watch.deadline;
+        let last_due = |is_by_name: bool| {
+            let of_kind = blocked.tasks.iter().filter(|task| task.is_by_name == is_by_name);
+            of_kind.map(|task| task.since + deadline).filter(|due| *due <= span.now).max()
+        };
+        self.evidence.waiting = last_due(false).map(|due| Waiting {
+            due,
+            seen: span.now,
+            count: blocked.certain,
+            is_here: blocked.here.is_some_and(|since| since + deadline <= span.now),
+        });
+        let is_answered = |due: Monotonic| self.evidence.good.is_some_and(|good| good.started >= due);
+        let is_hinted = last_due(true).is_some_and(|due| !is_answered(due));
         blocked.tasks.truncate(SHOWN);
         self.blocked = blocked;
-        if self.evidence.waits_unanswered(span) {
+        if is_hinted || self.evidence.waits_unanswered(span) {
             self.probes.hint(span.now, self.watch.interval, span.window);
         }
     }

@@ -93,6 +93,16 @@ impl Held {
         self.former.iter().find(is_stale).map(|former| &former.dead)
     }
 
+    /// What a new mount of the same must not show again: those that mounts still show. Nothing where nobody can hold any,
+    /// by all that is known.
+    pub(super) fn dead(&self) -> Option<BTreeSet<SuperblockId>> {
+        let mut former = self.former.iter().filter(|former| former.dead.holding.is_some()).peekable();
+        former.peek()?;
+        // A number that nobody holds any more is the next one's.
+        let is_held = |former: &&Former| former.found.as_ref().is_some_and(|found| found.mounts > 0);
+        Some(former.filter(is_held).map(|former| former.dead.superblock).collect())
+    }
+
     fn found(&self) -> impl Iterator<Item = &Found> {
         self.former.iter().filter_map(|former| former.found.as_ref())
     }

@@ -184,7 +184,7 @@ impl Engine {
         let volume = self.volumes.get_mut(id).ok_or(Refused::NoSuchVolume)?;
         volume.ordered = true;
         self.begin_plan(plan.clone(), Some(by), now, outputs);
-        Ok(Done::Remounting(plan))
+        Ok(Done::Remounting(Box::new(plan)))
     }
 
     /// A plan that a person had ordered has ended.

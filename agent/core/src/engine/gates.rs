@@ -118,6 +118,10 @@ impl Engine {
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) -> Gate {
+        // Where its mount point leads over a link, it need not be missing.
+        if self.volumes.get(id).is_some_and(|volume| volume.link.awaited(now).is_some()) {
+            return Gate::Shut(None);
+        }
         match self.server_gate(id, reason, now) {
             Gate::Open => self.hook_gate(id, reason, now, outputs),
             shut @ Gate::Shut(_) => shut,

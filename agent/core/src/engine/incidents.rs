@@ -85,11 +85,14 @@ impl Incidents {
 
     /// A volume is sick. Costs little where that is known.
     fn fell(&mut self, id: &VolumeId, sick: Sick, now: Monotonic) {
-        let known = self.sick.get(id);
-        if known.is_some_and(|known| known.causes == sick.causes) {
+        let known = self.sick.get_mut(id);
+        if let Some(known) = known.filter(|known| known.causes == sick.causes) {
+            if core::mem::replace(&mut known.reason, sick.reason) != sick.reason {
+                self.tell_reason(id);
+            }
             return;
         }
-        let incident = known.and_then(|known| known.incident);
+        let incident = self.sick.get(id).and_then(|known| known.incident);
         let causes = sick.causes.clone();
         self.unlist(id);
         self.sick.insert(id.clone(), Sick { incident, ..sick });
@@ -99,6 +102,17 @@ impl Incidents {
         match incident.or_else(|| self.fitting(&causes)) {
             Some(incident) => self.join(incident, id),
             None => self.open(id, &causes, now),
+        }
+    }
+
+    /// A volume is sick for another reason than before.
+    fn tell_reason(&mut self, id: &VolumeId) {
+        let Some(sick) = self.sick.get(id) else { return };
+        let open = sick.incident.and_then(|incident| self.open.get_mut(&incident));
+        let is_listed = |member: &Member| member.volume == *id && member.reason != sick.reason;
+        if let Some(open) = open.filter(|open| open.incident.members.iter().any(is_listed)) {
+            let members = Arc::make_mut(&mut open.incident).members.iter_mut();
+            members.filter(|member| member.volume == *id).for_each(|member| member.reason = sick.reason);
         }
     }
 
@@ -124,6 +138,7 @@ impl Incidents {
         let told = Arc::make_mut(&mut open.incident);
         if let Some(member) = told.members.iter_mut().find(|member| member.volume == *id) {
             member.recovered = None;
+            member.reason = sick.reason;
         } else if told.members.len() < Incident::MOST {
             let (fell, reason) = (sick.fell, sick.reason);
             told.members.push(Member { volume: id.clone(), fell, reason, recovered: None });
@@ -257,7 +272,7 @@ impl Engine {
             reason,
             causes,
             window: volume.window(&self.policy.thresholds),
-            is_recalled: condition.is_recalled,
+            is_recalled: volume.past.is_fall_recalled,
             incident: None,
         };
         self.incidents.fell(id, sick, now);

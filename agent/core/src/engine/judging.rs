@@ -13,7 +13,7 @@ use crate::health::message::describe;
 use crate::health::rules::{Facts, Judgement, Rule, Test, judge};
 use crate::health::window::{Span, speaks_of_storage};
 use crate::health::{Event, step};
-use crate::observation::{Op, Task};
+use crate::observation::{Op, Source, Task};
 use crate::path::escape;
 use crate::policy::Thresholds;
 use crate::remediation::budget::Pace;
@@ -75,6 +75,11 @@ impl Volume {
                 self.judgement = Judgement::UNKNOWN;
                 transitions.extend(self.apply(Event::Idle, message, now));
             }
+            Some(Presence::Missing) if self.link.is_mounted() => {
+                self.judgement = Judgement::UNKNOWN;
+                let message = self.link.sentence().unwrap_or_default();
+                transitions.extend(self.apply(Event::Unwatched, message, now));
+            }
             None if self.gone_since.is_some() => {
                 self.judgement = Judgement::UNKNOWN;
                 transitions.extend(self.apply(Event::Unwatched, String::from("unmounted"), now));
@@ -89,28 +94,30 @@ impl Volume {
         let facts = self.facts(thresholds, now);
         let judgement = judge(&facts);
         let message = self.with_witness(self.described(&facts, &judgement), &judgement, facts.span);
-        let message = if self.is_absent { format!("{message}; {ABSENT}") } else { message };
-        let doubted = [self.judgement.verdict, judgement.verdict]
-            .iter()
-            .any(|verdict| matches!(verdict, Verdict::Suspect(_)));
+        let message = match self.moved().filter(|_| matches!(judgement.verdict, Verdict::Sick(_))) {
+            Some(moved) => format!("{message}; {moved}"),
+            None => message,
+        };
+        let message = match self.link.sentence() {
+            Some(link) => format!("{message}; {link}"),
+            None if self.is_absent => format!("{message}; {ABSENT}"),
+            None => message,
+        };
+        let is_doubt = |verdict| matches!(verdict, Verdict::Suspect(_));
+        let doubted = is_doubt(self.judgement.verdict) || is_doubt(judgement.verdict);
         self.judgement = judgement;
+        self.past.doubted_since = is_doubt(judgement.verdict).then(|| self.past.doubted_since.unwrap_or(now));
         self.returned_until =
             self.returned_until.filter(|until| *until > now && judgement.verdict == Verdict::Unknown);
-        if self.returned_until.is_some() || self.is_kept_by_old_errors(judgement.verdict, now) {
+        let event = self.event_of(judgement.verdict, thresholds, now);
+        if self.returned_until.is_some() || self.is_kept_by_old_errors(event, now) {
             return;
         }
         // The settle time begins when the doubt ends, also where nobody looked at that very moment.
         if self.condition.state == HealthState::Probation && doubted {
             self.settle_from = now;
         }
-        if let (Verdict::Sick(_), Some(rule)) = (judgement.verdict, judgement.rule) {
-            self.is_sick_by_place = matches!(rule.test, Test::Table(_));
-        }
-        let event = if judgement.verdict == Verdict::Unknown && self.is_out_of_sight() {
-            Event::OutOfSight
-        } else {
-            Event::Judged(judgement.verdict)
-        };
+        let message = self.with_what_was_known(message, event);
         transitions.extend(self.apply(event, message, now));
         if let Some(fall) = transitions.last().filter(|t| t.to == HealthState::Degraded && t.from != t.to) {
             let at = fall.at;
@@ -122,16 +129,50 @@ impl Volume {
         }
     }
 
-    /// Whether its place alone was wrong, is right now, and no look will ever say more: with its place the fault is
-    /// gone, and what is there is not known.
-    fn is_out_of_sight(&self) -> bool {
-        self.presence == Some(Presence::Present)
-            && self.evidence.inaccessible
-            && match self.condition.reason {
-                Some(Reason::Missing | Reason::Covered) => true,
-                Some(Reason::WrongMount) => self.is_sick_by_place,
-                _ => false,
+    /// What a verdict does to a volume that comes from where this one comes from.
+    fn event_of(&self, verdict: Verdict, thresholds: &Thresholds, now: Monotonic) -> Event {
+        match verdict {
+            Verdict::Unknown if self.is_out_of_sight() => Event::OutOfSight,
+            Verdict::Suspect(reason) if self.doubted_until(thresholds).is_some_and(|until| until <= now) => {
+                Event::Doubted(reason)
             }
+            Verdict::Healthy if self.past.is_unbelieved => Event::Undoubted,
+            verdict => Event::Judged(verdict),
+        }
+    }
+
+    /// Of a volume that is sick, what was last known to be wrong; where nothing is known any more, that stays told.
+    fn with_what_was_known(&mut self, message: String, event: Event) -> String {
+        match (event, self.judgement.rule, &self.past.sick_by) {
+            (Event::Judged(Verdict::Sick(_)), Some(rule), _) => {
+                self.past.sick_by = Some((rule, message.clone()));
+                message
+            }
+            (Event::Judged(Verdict::Unknown), _, Some((_, known))) if self.condition.state.is_sick() => {
+                format!("{known}; nothing newer is known: {message}")
+            }
+            _ => message,
+        }
+    }
+
+    /// The rule that decides; of a volume that is sick and of which nothing is known any more, the last that did.
+    pub(super) fn rule(&self) -> Option<&'static Rule> {
+        let last = self.past.sick_by.as_ref().filter(|_| self.condition.state.is_sick());
+        self.judgement.rule.or_else(|| last.map(|(rule, _)| *rule))
+    }
+
+    /// Whether no look will ever say more: none was ever let in; or its place alone was wrong, is right now, and the
+    /// agent cannot look any more. What is there is not known then, and nothing speaks against it.
+    fn is_out_of_sight(&self) -> bool {
+        let was_place_alone = match self.condition.reason {
+            Some(Reason::Missing | Reason::Covered) => true,
+            Some(Reason::WrongMount) => {
+                self.past.sick_by.as_ref().is_some_and(|(rule, _)| matches!(rule.test, Test::Table(_)))
+            }
+            _ => false,
+        };
+        self.presence == Some(Presence::Present)
+            && (self.evidence.is_out_of_sight() || (self.evidence.inaccessible && was_place_alone))
     }
 
     fn described(&self, facts: &Facts<'_>, judgement: &Judgement) -> String {
@@ -146,6 +187,10 @@ impl Volume {
             Some(rule) if rule.reason == Reason::ConsumerStale => {
                 format!("{} ({seen})", self.held.sentence())
             }
+            Some(Rule { test: Test::Table(presence), .. }) => match self.at_its_place(*presence) {
+                Some(what) => format!("{what}: {seen}"),
+                None => seen,
+            },
             _ => seen,
         }
     }
@@ -166,14 +211,15 @@ impl Volume {
 
     fn witness(&self, rule: &Rule, span: Span) -> Option<(Errno, Op, &Task)> {
         let is_about_errors = matches!(rule.test, Test::Errors(_) | Test::ErrorsSustained(_));
-        let speaks = |(at, errno, op, _): &&(Monotonic, Errno, Op, Task)| {
+        let speaks = |(at, (errno, op, source), _): &&(Monotonic, (Errno, Op, Source), Task)| {
             span.now.since(*at) < span.window
                 && class_of(*errno, self.evidence.class).is_some_and(|class| {
-                    let is_harmless = class == ErrnoClass::IoError && !speaks_of_storage(*op, *errno, class);
+                    let is_harmless =
+                        class == ErrnoClass::IoError && !speaks_of_storage((*source, *op), *errno, class);
                     rule.test.classes().contains(&class) && (is_about_errors || !is_harmless)
                 })
         };
-        let (_, errno, op, task) = self.culprits.iter().find(speaks)?;
+        let (_, (errno, op, _), task) = self.culprits.iter().find(speaks)?;
         Some((*errno, *op, task))
     }
 
@@ -184,6 +230,7 @@ impl Volume {
         }
         self.falls.push(now);
         self.sick_since = now;
+        self.past.is_fall_recalled = false;
         self.told_plan = false;
         let pace = Pace { volume: &self.id, flaps: self.flaps(thresholds, now), thresholds };
         self.budget.fell(&pace);
@@ -210,9 +257,18 @@ impl Volume {
         if self.condition.state != HealthState::Probation {
             return None;
         }
+        Some(self.settle_from + self.settle_time(thresholds))
+    }
+
+    fn settle_time(&self, thresholds: &Thresholds) -> Duration {
         let doublings = self.flaps(thresholds, self.settle_from).min(31);
-        let settle = thresholds.probation.saturating_mul(1 << doublings).min(thresholds.probation_max);
-        Some(self.settle_from + settle)
+        thresholds.probation.saturating_mul(1 << doublings).min(thresholds.probation_max)
+    }
+
+    /// Until when doubt leaves a volume in probation. It is no passing doubt then, and people are told.
+    pub(super) fn doubted_until(&self, thresholds: &Thresholds) -> Option<Monotonic> {
+        let since = self.past.doubted_since.filter(|_| self.condition.state == HealthState::Probation)?;
+        Some(since.max(self.condition.since) + self.settle_time(thresholds))
     }
 
     fn is_settled(&self, thresholds: &Thresholds, now: Monotonic) -> bool {
@@ -228,7 +284,7 @@ impl Volume {
         let present = self.presence == Some(Presence::Present);
         let advice = [
             (Advice::Full, present && self.evidence.full.is_some()),
-            (Advice::Inaccessible, present && self.evidence.inaccessible),
+            (Advice::Inaccessible, (present && self.evidence.inaccessible) || self.link.is_mounted()),
             (Advice::Slow, present && (self.evidence.slow || self.evidence.waits_answered(span))),
             (Advice::Idle, self.presence == Some(Presence::Idle)),
             (Advice::Flapping, flaps),
@@ -244,6 +300,7 @@ impl Volume {
         let to = step(from, event);
         let reason = match (to, event) {
             (HealthState::Unknown | HealthState::Healthy, _) => None,
+            (HealthState::Suspect, Event::Doubted(reason)) => Some(reason),
             (
                 HealthState::Suspect | HealthState::Degraded | HealthState::Quarantined,
                 Event::Judged(verdict),
@@ -268,6 +325,13 @@ impl Volume {
         }
         if to == HealthState::Probation && from != to {
             self.settle_from = now;
+        }
+        if to != from {
+            self.past.is_unbelieved = matches!(event, Event::Doubted(_));
+        }
+        if to == HealthState::Healthy {
+            // Whoever makes it read-only from now on is a person.
+            self.past.is_put_back = false;
         }
         self.condition.state = to;
         self.condition.reason = reason;

@@ -34,7 +34,8 @@ impl Engine {
             // Programs are refused things all day: who met that explains nothing, and would push out who does.
             let is_refusal = class_of(errors.errno, volume.evidence.class) == Some(ErrnoClass::Refused);
             if let Some(task) = errors.task.as_ref().filter(|_| !is_refusal) {
-                volume.culprits.insert(0, (errors.at, errors.errno, errors.op, task.clone()));
+                let met = (errors.errno, errors.op, errors.source);
+                volume.culprits.insert(0, (errors.at, met, task.clone()));
                 volume.culprits.truncate(CULPRITS);
             }
             let known = volume.evidence.damage.clone();
@@ -145,8 +146,9 @@ impl Volume {
             return;
         }
         let key = (errno, op, source);
-        let odd = || self.errors.keys().filter(|(errno, ..)| errno.row().is_none()).count();
-        let has_row = errno.row().is_some() || self.errors.contains_key(&key) || odd() < ODD;
+        let is_listed = |errno: Errno| errno.row().is_some() || errno == Errno::UNKNOWN;
+        let odd = || self.errors.keys().filter(|(errno, ..)| !is_listed(*errno)).count();
+        let has_row = is_listed(errno) || self.errors.contains_key(&key) || odd() < ODD;
         let row = if has_row { key } else { (Errno::OTHER, op, source) };
         let total = self.errors.entry(row).or_default();
         *total = total.saturating_add(count);

@@ -13,11 +13,13 @@ use core::time::Duration;
 use crate::discovery::{Presence, is_mount_of, would_be_chosen};
 use crate::engine::judging::FALLS;
 use crate::engine::volume::Volume;
-use crate::engine::{Engine, Output};
+use crate::engine::{Engine, Output, Transition};
+use crate::health::Event;
 use crate::health::loss::Loss;
 use crate::health::rules::{LONG, Test};
-use crate::id::{MountId, SuperblockId, VolumeId};
+use crate::id::{Generation, MountId, SuperblockId, VolumeId};
 use crate::memory::{HookMemory, Known, Learnt, LeftMemory, Memory, MountMemory, Trouble};
+use crate::path::BytePath;
 use crate::policy::{Policy, Thresholds};
 use crate::remediation::kubelet::is_kubelets;
 use crate::time::Monotonic;
@@ -28,6 +30,8 @@ use crate::verdict::{HealthState, Reason, Verdict};
 /// How long after the first table the memory of a volume is kept that is not there: at the start of a node, mounts
 /// come after the agent.
 const UNCLAIMED: Duration = Duration::from_secs(600);
+/// How long is waited for whoever tells file systems with one number apart.
+const UNHEARD: Duration = Duration::from_secs(5);
 /// Stands before what an earlier run has said.
 const BEFORE: &str = "as known before the agent started, not looked at since: ";
 
@@ -39,7 +43,8 @@ pub(super) struct Mark {
     attempts: (usize, Option<Monotonic>),
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
     asked: [Option<HookMemory>; 2],
-    was_allowed: (bool, bool),
+    put_back: bool,
+    was_allowed: (bool, bool, Option<BytePath>),
     place: (Option<Arc<Known>>, Option<Learnt>),
     mount: Option<MountMark>,
     left: Vec<LeftMemory>,
@@ -53,6 +58,7 @@ struct MountMark {
     shutdown: Option<Monotonic>,
     writes_ended: Option<Monotonic>,
     own_errors: Option<(u64, u64)>,
+    instance: Option<u64>,
     loss: Option<LossMark>,
     damage: Option<LossMark>,
 }
@@ -70,6 +76,7 @@ impl MountMark {
             shutdown: mount.shutdown,
             writes_ended: mount.writes_ended,
             own_errors: mount.own_errors,
+            instance: mount.instance,
             loss: mount.loss.as_ref().map(told),
             damage: mount.damage.as_ref().map(told),
         }
@@ -95,7 +102,12 @@ impl Volume {
             attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
             budget: (failed, ended, self.budget.not_before()),
             asked: self.hook_memories(),
-            was_allowed: (self.evidence.was_readable, self.evidence.was_written),
+            was_allowed: (
+                self.evidence.was_readable,
+                self.evidence.was_written,
+                self.past.sentinel_read.clone(),
+            ),
+            put_back: self.past.is_put_back,
             place: (self.known.clone(), self.learnt.clone()),
             mount: self.mount_memory().as_ref().map(MountMark::of),
             left: self.left_behind(),
@@ -124,6 +136,7 @@ impl Volume {
             shutdown: evidence.shutdown,
             writes_ended: evidence.writes_ended,
             own_errors: evidence.own_errors,
+            instance: evidence.instance,
             loss: evidence.lost.clone(),
             damage: evidence.damage.clone(),
         })
@@ -160,6 +173,8 @@ impl Volume {
             asked_of_consumers,
             was_readable: self.evidence.was_readable,
             was_written: self.evidence.was_written,
+            sentinel_read: self.past.sentinel_read.clone(),
+            put_back: self.past.is_put_back,
             mount: self.mount_memory(),
             left: self.left_behind(),
         }
@@ -176,6 +191,8 @@ impl Volume {
         self.falls = memory.falls.into_iter().skip(surplus).map(|at| at.min(now)).collect();
         self.evidence.was_readable = memory.was_readable;
         self.evidence.was_written = memory.was_written;
+        self.past.sentinel_read = memory.sentinel_read;
+        self.past.is_put_back = memory.put_back;
         self.recalled_mount = memory.mount;
         self.known = memory.known;
         self.is_learnt_recalled = memory.learnt.is_some();
@@ -215,14 +232,17 @@ impl Volume {
         self.condition.is_recalled = true;
         self.condition.message = format!("{BEFORE}{}", trouble.message);
         self.sick_since = self.condition.since;
+        self.past.is_fall_recalled = state.is_sick();
         self.settle_from = now;
         self.errors_until = (trouble.by_errors && state.is_sick()).then(|| now + thresholds.evidence_window);
     }
 
     /// Whether errors from before the start, which a good look does not answer, keep the volume what it is.
-    pub(super) fn is_kept_by_old_errors(&mut self, verdict: Verdict, now: Monotonic) -> bool {
+    pub(super) fn is_kept_by_old_errors(&mut self, event: Event, now: Monotonic) -> bool {
         self.errors_until = self.errors_until.filter(|until| *until > now && self.condition.is_recalled);
-        self.errors_until.is_some() && matches!(verdict, Verdict::Healthy | Verdict::Suspect(_))
+        let would_lift =
+            matches!(event, Event::Judged(Verdict::Healthy | Verdict::Suspect(_)) | Event::OutOfSight);
+        self.errors_until.is_some() && would_lift
     }
 
     /// The first mount that the table shows: what was known of it counts if it is that very one.
@@ -250,6 +270,38 @@ impl Volume {
         self.evidence.own_errors = known.own_errors;
         self.evidence.lost = known.loss;
         self.evidence.damage = known.damage;
+        // A number and an id that are used again may be those of the next mount of the device.
+        let is_certain = known.unique.is_some() && mount.unique.is_some();
+        let instance = known.instance.or(known.own_errors.map(|(instance, _)| instance));
+        self.evidence.instance = instance.filter(|_| !is_certain);
+    }
+
+    /// While it is not certain whose shutdown is known, nothing is judged and nothing is done about it: who tells that
+    /// tells it at once.
+    pub(super) fn await_instance(&mut self, now: Monotonic) {
+        let evidence = &self.evidence;
+        let is_grave = evidence.shutdown.is_some() || evidence.writes_ended.is_some();
+        if is_grave && evidence.instance.is_some() {
+            self.hold_until = Some(now + UNHEARD);
+        }
+    }
+
+    /// Takes which file system has the number. Another one than an earlier run knew is another mount.
+    pub(super) fn hear_instance(&mut self, instance: u64, now: Monotonic) -> Option<Transition> {
+        let is_other = self.evidence.instance.is_some_and(|known| known != instance);
+        if self.generation == Generation(1) {
+            self.hold_until = None;
+        }
+        let transition = if is_other {
+            // That it was writable was said of the old one as well.
+            let table = &mut self.evidence.table;
+            (table.was_rw, table.was_kept_rw) = (!table.ro, table.rw_since.is_some());
+            self.renew(now)
+        } else {
+            None
+        };
+        self.evidence.instance = Some(instance);
+        transition
     }
 }
 

@@ -68,7 +68,30 @@ pub(super) struct Probing {
     out: BTreeMap<ProbeId, Out>,
     busy: BTreeMap<SuperblockId, ProbeId>,
     waiting: BTreeMap<SuperblockId, VecDeque<VolumeId>>,
+    good: Good,
     last: u64,
+}
+
+/// The volume at which a look was good last, and the last other one.
+#[derive(Clone, Debug, Default)]
+struct Good {
+    last: Option<(VolumeId, Monotonic)>,
+    other: Option<(VolumeId, Monotonic)>,
+}
+
+impl Good {
+    fn note(&mut self, volume: &VolumeId, now: Monotonic) {
+        match &mut self.last {
+            Some((known, at)) if known == volume => *at = now,
+            last => self.other = last.replace((volume.clone(), now)),
+        }
+    }
+
+    /// When one at any other volume was.
+    fn of_others(&self, volume: &VolumeId) -> Option<Monotonic> {
+        let all = [&self.last, &self.other].into_iter().flatten();
+        all.filter(|(known, _)| known != volume).map(|(_, at)| *at).max()
+    }
 }
 
 /// Who has waited longest for a superblock.
@@ -188,8 +211,13 @@ impl Volume {
         let had_hints = !self.evidence.kernel.is_empty() && !self.condition.state.is_sick();
         let only_for = self.shown.as_ref().and_then(|shown| shown.only_for);
         self.evidence.is_closed = only_for.is_some_and(|owner| owner != self.looks_as());
+        let sentinel = self.sentinel().map(|sentinel| sentinel.path);
+        self.evidence.was_sentinel_read = sentinel.is_some() && self.past.sentinel_read == sentinel;
         let before = self.evidence.look;
         let told = self.evidence.look(report, slow_after, now);
+        if reads_sentinel(&report.result) {
+            self.past.sentinel_read = sentinel;
+        }
         let is_other = before != self.evidence.look;
         if report.result == ProbeResult::NotRun(NotRun::WorkerLost) && self.evidence.lost_looks < LOST_LOOKS {
             self.probes.want(now + AFTER_LOSS);
@@ -280,6 +308,10 @@ impl Engine {
             }
         };
         self.touch_behind(&out);
+        let others_answered = self.probing.good.of_others(&out.volume);
+        if matches!(report.result, ProbeResult::Ok(_)) {
+            self.probing.good.note(&out.volume, now);
+        }
         match self.volumes.get_mut(&out.volume) {
             Some(volume)
                 if volume.generation == out.generation && volume.probes.outstanding == Some(report.id) =>
@@ -287,6 +319,7 @@ impl Engine {
                 let mut report = report.clone();
                 report.started = report.started.min(now);
                 let root_inode = volume.root_inode;
+                volume.evidence.others_answered = others_answered;
                 volume.take_report(&report, &self.policy.thresholds, now);
                 if timed_out {
                     volume.probes.stuck_since = Some(report.started);
@@ -397,6 +430,20 @@ impl Engine {
                 self.process(&next, now, outputs);
             }
         }
+    }
+}
+
+/// Whether the content of the sentinel was read.
+const fn reads_sentinel(result: &ProbeResult) -> bool {
+    match result {
+        ProbeResult::Ok(ok) | ProbeResult::WriteFailed { read: ok, .. } => ok.read_data,
+        ProbeResult::SentinelDiffers => true,
+        ProbeResult::Failed { .. }
+        | ProbeResult::WrongMount { .. }
+        | ProbeResult::SentinelMissing
+        | ProbeResult::SentinelUnusable
+        | ProbeResult::TimedOut { .. }
+        | ProbeResult::NotRun(_) => false,
     }
 }
 

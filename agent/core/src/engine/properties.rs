@@ -274,13 +274,17 @@ fn mount_again(world: &mut World, volume: usize, minor: u32, over: bool) {
     world.table();
 }
 
-/// A new mount at each volume's place, and nothing else.
-fn mount_anew(world: &mut World) {
+/// A new mount at each volume's place, and nothing else. That of a FUSE volume may let its maker alone look.
+fn mount_anew(world: &mut World, is_private: bool) {
     world.mounts.truncate(1);
     for (spec, number) in world.policy.volumes.iter().zip(700..) {
         let path = alloc::format!("/mnt/{}", spec.id);
         let source = alloc::string::String::from_utf8(spec.source.clone().unwrap()).unwrap();
-        world.mounts.push(mount(number, number, &path, spec.fstype.as_deref().unwrap(), &source));
+        let mut new = mount(number, number, &path, spec.fstype.as_deref().unwrap(), &source);
+        if is_private && new.fstype.starts_with("fuse") {
+            new.super_options = Options::parse(b"rw,user_id=1000");
+        }
+        world.mounts.push(new);
     }
     world.table();
 }
@@ -293,12 +297,36 @@ fn end_plans(world: &mut World) {
     }
 }
 
-/// Puts everything right: the mounts, the answers, what is out.
-fn heal(world: &mut World) {
-    for name in NAMES {
-        world.answer(name, Answer::Now(good()));
+/// Whether this volume has never let anybody look.
+fn was_never_readable(world: &World, volume: usize) -> bool {
+    !world.engine.volumes[&VolumeId::new(NAMES[volume])].evidence.was_readable
+}
+
+/// Whether this lets somebody look at a volume that has let nobody.
+fn lets_in(act: &Act, closed: usize) -> bool {
+    let is_answer = |result: &ProbeResult| {
+        !matches!(
+            result,
+            ProbeResult::Failed { .. }
+                | ProbeResult::TimedOut { .. }
+                | ProbeResult::WrongMount { .. }
+                | ProbeResult::NotRun(_)
+        )
+    };
+    match act {
+        Act::Answers(volume, Answer::Now(result)) => *volume == closed && is_answer(result),
+        Act::Report(.., result) => is_answer(result),
+        _ => false,
     }
-    mount_anew(world);
+}
+
+/// Puts everything right: the mounts, the answers, what is out. One volume may refuse as it has always refused.
+fn heal(world: &mut World, closed: Option<usize>) {
+    for (name, number) in NAMES.iter().zip(0..) {
+        let answer = if closed == Some(number) { fails(13) } else { Answer::Now(good()) };
+        world.answer(name, answer);
+    }
+    mount_anew(world, false);
     world.feed(Input::Census(Census { at: world.now, blocked: Vec::new() }));
     end_plans(world);
     world.run(seconds(700));
@@ -338,15 +366,7 @@ fn outputs(inputs: &[(u64, u32, u16)], is_reversed: bool) -> Vec<Vec<Output>> {
         all.push(engine.handle(world.now, Input::Kernel(errors)));
         all.push(engine.handle(world.now, Input::Deadline));
     }
-    let report = PlanReport {
-        id: PlanId(1),
-        outcome: Outcome::TimedOut,
-        steps: vec![],
-        gap: None,
-        took: millis(1),
-        left_behind: Default::default(),
-        consumers: Default::default(),
-    };
+    let report = PlanReport { put_back: true, ..PlanReport::of(PlanId(1), Outcome::TimedOut, millis(1)) };
     all.push(engine.handle(world.now, Input::PlanFinished(report)));
     all
 }
@@ -364,15 +384,22 @@ proptest! {
     }
 
     #[test]
-    fn once_everything_is_right_every_volume_becomes_healthy(acts in prop::collection::vec(act(), 1..40)) {
+    fn once_everything_is_right_every_volume_becomes_healthy_or_is_as_unknown_as_ever(
+        acts in prop::collection::vec(act(), 1..40),
+        closed in prop::option::of(0..NAMES.len()),
+    ) {
         let mut world = World::new(specs());
+        closed.into_iter().for_each(|closed| world.answer(NAMES[closed], fails(13)));
         world.table();
-        for act in acts {
+        for act in acts.into_iter().filter(|act| closed.is_none_or(|closed| !lets_in(act, closed))) {
             carry_out(&mut world, act);
         }
-        heal(&mut world);
+        let closed = closed.filter(|closed| was_never_readable(&world, *closed));
+        heal(&mut world, closed);
         for status in world.engine.volumes() {
-            let expected = if status.mode == Mode::Off { HealthState::Unknown } else { HealthState::Healthy };
+            let is_closed = closed.is_some_and(|closed| status.id.as_str() == NAMES[closed]);
+            let is_unknown = status.mode == Mode::Off || is_closed;
+            let expected = if is_unknown { HealthState::Unknown } else { HealthState::Healthy };
             prop_assert_eq!(status.condition.state, expected, "{:?}", status);
         }
     }

@@ -210,7 +210,13 @@ impl Contact {
 impl Engine {
     /// Takes whether a server was reached.
     pub(super) fn take_reach(&mut self, report: &ReachReport, now: Monotonic) {
-        self.touched.extend(self.contacts.take(report, now));
+        for id in self.contacts.take(report, now) {
+            let shown = self.volumes.get_mut(&id).and_then(|volume| volume.shown.as_mut());
+            if let Some(shown) = shown.filter(|_| !report.addresses.is_empty()) {
+                shown.server_now.clone_from(&report.addresses);
+            }
+            self.touched.insert(id);
+        }
     }
 
     /// Tries the servers whose time has come.

@@ -24,7 +24,7 @@ use crate::remediation::asking::{Asking, Standing};
 use crate::remediation::budget::{Budget, Pace, Permit};
 use crate::remediation::ladder::{Rung, rung_for};
 use crate::remediation::plan::{Patient, can_repair, class_of, plan, server_of};
-use crate::remediation::{Action, Marks, Outcome, Plan, Refusal};
+use crate::remediation::{Action, Outcome, Plan, Refusal};
 use crate::status::{HeldUp, Hold};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
@@ -63,6 +63,22 @@ pub(super) struct Running {
     pub(super) shows: bool,
     /// It was told to stop.
     pub(super) is_stopped: bool,
+}
+
+impl Running {
+    /// Whether it may have ended between the two halves of its swap.
+    fn may_be_cut_off(&self, outcome: &Outcome) -> bool {
+        let swaps = |action: &Action| matches!(action, Action::Swap { .. });
+        let is_cut_off = match outcome {
+            Outcome::Failed(_)
+            | Outcome::HelperFailed(_)
+            | Outcome::TimedOut
+            | Outcome::Refused(Refusal::TableChanged) => true,
+            // One that is lost comes back as an intent without an outcome.
+            Outcome::Changed | Outcome::AlreadySo | Outcome::Refused(_) | Outcome::Interrupted => false,
+        };
+        is_cut_off && self.shows && self.plan.actions.iter().any(swaps)
+    }
 }
 
 /// What stands in the way of a repair.
@@ -176,10 +192,10 @@ impl Volume {
         }
     }
 
-    /// Whether storage made the volume read-only, not a person.
+    /// Whether storage made the volume read-only, or a repair that failed, not a person.
     fn has_cause(&self) -> bool {
         let by_probe = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ProbeFails(..)));
-        self.evidence.table.emergency_ro || by_probe || self.readonly_by_storage()
+        self.evidence.table.emergency_ro || by_probe || self.readonly_by_storage() || self.past.is_put_back
     }
 
     /// Whether storage failed close before the volume turned read-only.
@@ -215,8 +231,8 @@ impl Volume {
         let is_candidate = there.superblock != shown.superblock && is_same_type(&shown.fstype, &there.fstype);
         // A number is given out again: the next mount may have that of the last.
         let id = is_candidate.then_some(there.id);
-        let is_new = is_candidate && self.source_tried != id;
-        self.source_tried = id;
+        let is_new = is_candidate && self.tried.source != id;
+        self.tried.source = id;
         if is_new {
             self.budget.hurry();
         }
@@ -253,9 +269,12 @@ impl Volume {
             identity: self.identity(),
             server: self.server(),
             daemon: shown.and_then(|shown| below.daemon(shown.superblock)),
-            unit_was_tried: self.unit_was_tried,
+            unit_was_tried: self.tried.unit,
         };
-        plan(id, &patient, stage_root)
+        // A device has one superblock, and itself says whether that has given up.
+        let is_found_again = reason != Reason::ConsumerStale && patient.class() != FsClass::Block;
+        let dead = self.held.dead().filter(|_| is_found_again);
+        plan(id, &patient, stage_root).map(|plan| Plan { dead, ..plan })
     }
 
     /// What the operator configured, else what was learnt where it outlives a mount.
@@ -283,17 +302,19 @@ impl Volume {
         // Whatever comes next goes another way, until something has helped. A plan that failed before it came to the
         // restart has not tried it.
         let restarts = |action: &Action| matches!(action, Action::RestartUnit { daemon: Some(_), .. });
-        let has_restarted = plan.actions.iter().take(report.steps.len()).any(restarts);
-        self.unit_was_tried = !report.outcome.is_success() && (self.unit_was_tried || has_restarted);
+        let has_restarted = plan.actions.iter().take(report.actions_begun).any(restarts)
+            || report.outcome == Outcome::Refused(Refusal::OtherUnit);
+        self.tried.unit = !report.outcome.is_success() && (self.tried.unit || has_restarted);
         self.consumers_followed(plan, report, now);
         self.last_repair = Some((now, report.clone()));
+        self.past.is_put_back = !report.outcome.is_success() && (self.past.is_put_back || report.put_back);
         self.probes.want(now);
         if !report.outcome.is_success() {
             self.last_outcome = Some(String::from(report.outcome.label()));
             return Some(Event::PlanFailed);
         }
         self.last_outcome = None;
-        self.source_tried = None;
+        self.tried.source = None;
         self.evidence.forget_looks(now);
         // What the table says is from before: the old mount, or none while a device is mounted afresh.
         let shown = self.own_mount().map(|shown| shown.superblock);
@@ -411,8 +432,7 @@ impl Engine {
         now: Monotonic,
         outputs: &mut Vec<Output>,
     ) {
-        let marks = |old| Marks::of(self.table.as_ref()?, &plan.mountpoint, old);
-        let plan = Plan { marks: plan.old.and_then(marks), ..plan };
+        let plan = Plan { marks: self.marks_for(&plan), ..plan };
         let Some(volume) = self.volumes.get_mut(&plan.volume) else { return };
         self.next_plan = PlanId(self.next_plan.0.max(plan.id.0).saturating_add(1));
         outputs.extend(volume.plan_started(plan.id, now).map(Output::Transition));
@@ -444,6 +464,9 @@ impl Engine {
         let Some(settled) = running.settles.clone() else {
             if let Some(volume) = self.volumes.get_mut(&id).filter(|_| running.shows) {
                 volume.others.own_until = Some(now + OWN_CHANGE);
+            }
+            if running.may_be_cut_off(&report.outcome) {
+                self.take_failed_swap(&running.plan, now);
             }
             self.repair_finished(report, &running, now, outputs);
             if let Some(by) = running.by {
@@ -479,9 +502,14 @@ impl Engine {
             return;
         };
         // What a person orders is no attempt of the agent's.
+        let is_stopped = report.outcome == Outcome::Refused(Refusal::TableChanged) && !running.shows;
         if running.by.is_none() {
             let pace = Pace { volume: id, flaps: volume.flaps(thresholds, now), thresholds };
-            volume.budget_for(plan.reason.unwrap_or(Reason::Missing)).end(now, &report.outcome, &pace);
+            let budget = volume.budget_for(plan.reason.unwrap_or(Reason::Missing));
+            budget.end(now, &report.outcome, &pace);
+            if is_stopped {
+                budget.give_back();
+            }
         }
         if report.outcome == Outcome::Refused(Refusal::TableChanged) {
             volume.others.first_until = Some(now + thresholds.others_first);
@@ -500,7 +528,9 @@ impl Volume {
         let source = source.or(self.own_mount().map(|shown| shown.source.as_slice()));
         // What mounts it by itself mounts what was there before.
         let source = source.or(self.known.as_deref().map(|known| known.source.as_slice()))?;
-        server_of(self.class(), source)
+        let known = self.known.as_deref().map(|known| known.fstype.as_str());
+        let fstype = self.fstype().or(known).unwrap_or_default();
+        server_of(self.class(), fstype, source)
     }
 }
 

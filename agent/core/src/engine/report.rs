@@ -31,7 +31,7 @@ impl Engine {
             errors: volume.errors.clone(),
             error_times: volume.error_times.clone(),
             claims: volume.evidence.claims.clone(),
-            rule: volume.judgement.rule.map(|rule| (rule.name, rule.clears)),
+            rule: volume.rule().map(|rule| (rule.name, rule.clears)),
             loss: volume.evidence.lost.clone(),
             damage: volume.evidence.damage.clone(),
             falls: volume.recent_falls(&self.policy.thresholds, self.now),

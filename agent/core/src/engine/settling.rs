@@ -15,10 +15,11 @@ use crate::observation::Unfinished;
 use crate::path::BytePath;
 use crate::remediation::plan::{Place, settling};
 use crate::remediation::settle::{leftovers, places_in_use, stray};
-use crate::remediation::{Action, Outcome};
+use crate::remediation::{Action, Marks, Outcome, Plan};
 use crate::time::Monotonic;
 
-/// A private place in use must have been seen for this long: a table may be older than the end of a plan.
+/// A private place in use must have been seen for this long, and what a plan has left is read only then: a table may be
+/// older than the end of a plan.
 const GRACE: Duration = Duration::from_secs(2);
 /// The pause before the same remain is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -32,6 +33,8 @@ pub(super) enum Settled {
     Plan(PlanId),
     /// A private place that belongs to no plan.
     Stray(BytePath),
+    /// The place of a volume whose last swap may have been cut off between its halves.
+    Swap(VolumeId),
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +105,9 @@ impl Engine {
             if self.running.values().any(|running| running.settles.as_ref() == Some(&what)) {
                 continue;
             }
+            if matches!(what, Settled::Swap(_)) && remain.attempts == 0 && remain.not_before > now {
+                continue;
+            }
             let mut actions = leftovers(&remain.place, &table);
             // The table does not show a directory that was made and never mounted on.
             if actions.is_empty() && remain.attempts == 0 && matches!(what, Settled::Plan(_)) {
@@ -113,6 +119,31 @@ impl Engine {
                 self.start_settling(what, actions, outputs);
             }
         }
+    }
+
+    /// A plan that changed its volume's place has failed. Where its swap was cut off, the new mount lies beneath the
+    /// old one: nobody else knows that it is the agent's.
+    pub(super) fn take_failed_swap(&mut self, plan: &Plan, now: Monotonic) {
+        let Plan { volume, mountpoint, stage, old, marks, .. } = plan.clone();
+        if marks.is_none() {
+            return;
+        }
+        let what = Settled::Swap(volume.clone());
+        let place = Place { volume, mountpoint, stage, old, marks };
+        let (holders, not_before) = (BTreeSet::new(), now + GRACE);
+        let remain = Remain { place, attempts: 0, not_before, holders, consumers_sought: true };
+        self.settling.remains.insert(what, remain);
+    }
+
+    /// What the mounts of the superblock that a plan is to replace are known by. What an earlier swap left beneath
+    /// them, and nothing could take away, goes with them.
+    pub(super) fn marks_for(&self, plan: &Plan) -> Option<Marks> {
+        let marks = Marks::of(self.table.as_ref()?, &plan.mountpoint, plan.old?)?;
+        let left = self.settling.remains.get(&Settled::Swap(plan.volume.clone()));
+        Some(match left.and_then(|remain| remain.place.marks.as_ref()) {
+            Some(earlier) => marks.with_own_since(earlier),
+            None => marks,
+        })
     }
 
     /// A plan may have been cut off between its guards and what they stood for, or before it came to all who hold what it
@@ -203,11 +234,11 @@ impl Engine {
         let Some(remain) = self.settling.remains.get_mut(&what) else { return };
         remain.not_before = now + AGAIN;
         if remain.attempts >= ATTEMPTS {
-            let text = format!(
-                "what is left at {} could not be taken away ({})",
-                remain.place.stage,
-                outcome.label()
-            );
+            let place = match &what {
+                Settled::Plan(_) | Settled::Stray(_) => &remain.place.stage,
+                Settled::Swap(_) => &remain.place.mountpoint,
+            };
+            let text = format!("what is left at {place} could not be taken away ({})", outcome.label());
             outputs.push(Output::Note(Note { volume: Some(remain.place.volume.clone()), text }));
             // The intent has its end; the private place stays in the list, so that it is not tried for ever.
             if let Settled::Plan(plan) = what {

@@ -95,10 +95,11 @@ impl Engine {
     fn concerns(&self, mount: &Mount) -> bool {
         may_matter(&self.policy, mount)
             || self.by_superblock.contains_key(&mount.superblock)
-            || self
-                .volumes
-                .values()
-                .any(|volume| volume.mountpoint.is_within(&mount.mountpoint) || volume.awaits(mount))
+            || self.volumes.values().any(|volume| {
+                volume.mountpoint.is_within(&mount.mountpoint)
+                    || volume.awaits(mount)
+                    || volume.link.passes(mount)
+            })
     }
 
     /// Brings the volumes in line with the policy and the table.
@@ -147,6 +148,7 @@ impl Engine {
                 (self.track_changed, self.dead_changed) = (true, true);
             }
         }
+        self.follow_links(&table, now, outputs);
         if self.track_changed {
             // Whoever stands behind a look is concerned when the volume that was looked at is no longer there.
             let behind = self.volumes.values().filter(|volume| volume.behind.is_some());
@@ -168,6 +170,22 @@ impl Engine {
                 continue;
             };
             outputs.extend(volume.renew(now).map(Output::Transition));
+            self.touched.insert(id.clone());
+            (self.track_changed, self.dead_changed) = (true, true);
+        }
+    }
+
+    /// Takes which file system has a number. What an earlier run knew of another one counts for none of this.
+    pub(super) fn take_instance(
+        &mut self,
+        superblock: SuperblockId,
+        instance: u64,
+        now: Monotonic,
+        outputs: &mut Vec<Output>,
+    ) {
+        for id in self.by_superblock.get(&superblock).into_iter().flatten() {
+            let Some(volume) = self.volumes.get_mut(id) else { continue };
+            outputs.extend(volume.hear_instance(instance, now).map(Output::Transition));
             self.touched.insert(id.clone());
             (self.track_changed, self.dead_changed) = (true, true);
         }

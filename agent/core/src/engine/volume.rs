@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::{string::String, sync::Arc, vec::Vec};
+use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::discovery::{Presence, Sighting};
@@ -9,6 +10,7 @@ use crate::engine::Transition;
 use crate::engine::census::Blocked;
 use crate::engine::consumers::Held;
 use crate::engine::kernel::Writers;
+use crate::engine::links::Link;
 use crate::engine::memory::Mark;
 use crate::engine::others::Others;
 use crate::engine::pace::{ProbeClock, Rhythm};
@@ -17,7 +19,7 @@ use crate::errno::Errno;
 use crate::fstype::FsClass;
 use crate::health::Event;
 use crate::health::evidence::{Evidence, Look};
-use crate::health::rules::Judgement;
+use crate::health::rules::{Judgement, Rule};
 use crate::id::{Generation, MountId, PlanId, SuperblockId, VolumeId};
 use crate::incident::Cause;
 use crate::memory::{Known, Learnt, MountMemory};
@@ -28,6 +30,7 @@ use crate::remediation::Plan;
 use crate::remediation::asking::Asking;
 use crate::remediation::budget::Budget;
 use crate::remediation::consumers::Holding;
+use crate::source::{addresses, is_same};
 use crate::status::HeldUp;
 use crate::time::Monotonic;
 use crate::topology::automount::Automount;
@@ -48,8 +51,10 @@ pub(super) struct Shown {
     pub(super) root: BytePath,
     pub(super) fstype: String,
     pub(super) source: Vec<u8>,
-    /// The address of the server, where the table tells it.
-    pub(super) address: Option<Vec<u8>>,
+    /// The addresses of the server, where the table tells them.
+    pub(super) addresses: Vec<Vec<u8>>,
+    /// The addresses that its name has by now, where they were looked up since.
+    pub(super) server_now: Vec<IpAddr>,
     /// The options that say how and where the server is reached.
     pub(super) where_it_listens: Vec<Vec<u8>>,
     /// The only user who may look: that of a FUSE file system that lets nobody else in, not even root.
@@ -65,11 +70,8 @@ impl Shown {
             root: mount.root.clone(),
             fstype: mount.fstype.clone(),
             source: mount.source.clone(),
-            address: mount
-                .super_options
-                .iter()
-                .find_map(|word| word.strip_prefix(b"addr="))
-                .map(<[u8]>::to_vec),
+            addresses: addresses(&mount.super_options).map(<[u8]>::to_vec).collect(),
+            server_now: Vec::new(),
             where_it_listens: mount
                 .super_options
                 .iter()
@@ -104,7 +106,9 @@ impl Shown {
 
 pub(super) fn is_of_server(option: &[u8]) -> bool {
     option == b"rdma"
-        || [b"addr=".as_slice(), b"port=", b"proto="].iter().any(|name| option.starts_with(name))
+        || [b"addr=".as_slice(), b"port=", b"proto=", b"mon_addr=", b"trans="]
+            .iter()
+            .any(|name| option.starts_with(name))
 }
 
 /// kernel: `fuse_allow_current_process`, fs/fuse/dir.c; `user_id` and `allow_other` in `fuse_show_options`,
@@ -114,6 +118,32 @@ fn only_user(mount: &Mount) -> Option<u32> {
     let is_private =
         FsClass::of_type(&mount.fstype) == Some(FsClass::Fuse) && !mount.super_options.has("allow_other");
     str::from_utf8(owner).ok()?.parse().ok().filter(|_| is_private)
+}
+
+/// What was tried since it was well last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tried {
+    /// The mount at a bind's source for which its pause was cut short last.
+    pub(super) source: Option<MountId>,
+    /// The daemon's unit was restarted, and that did not help.
+    pub(super) unit: bool,
+}
+
+/// What was before, and counts for what is judged now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Past {
+    /// The last rule that called it sick, and what it said.
+    pub(super) sick_by: Option<(&'static Rule, String)>,
+    /// Since when it has been suspect without a break.
+    pub(super) doubted_since: Option<Monotonic>,
+    /// It is suspect, and was in probation before.
+    pub(super) is_unbelieved: bool,
+    /// It was sick already when the agent started, and has not been well since.
+    pub(super) is_fall_recalled: bool,
+    /// The path of the sentinel that was read last.
+    pub(super) sentinel_read: Option<BytePath>,
+    /// A repair took the file system away, failed, and showed its device again, read-only: no person made it so.
+    pub(super) is_put_back: bool,
 }
 
 /// One volume.
@@ -132,7 +162,11 @@ pub(super) struct Volume {
     /// When a discovered volume was unmounted.
     pub(super) gone_since: Option<Monotonic>,
     pub(super) shown: Option<Shown>,
+    /// Where its mount point leads, while nothing is mounted there.
+    pub(super) link: Link,
     pub(super) depth: usize,
+    /// What lies over it.
+    pub(super) over: Option<Known>,
     pub(super) further: Vec<BytePath>,
     pub(super) generation: Generation,
     /// The trap on which it is mounted.
@@ -152,8 +186,8 @@ pub(super) struct Volume {
     pub(super) ordered: bool,
     pub(super) evidence: Evidence,
     pub(super) judgement: Judgement,
-    /// The last rule that called it sick was about its place in the table.
-    pub(super) is_sick_by_place: bool,
+    /// What was before, and counts for what is judged now.
+    pub(super) past: Past,
     pub(super) condition: Condition,
     pub(super) falls: Vec<Monotonic>,
     /// The settle time began.
@@ -166,7 +200,7 @@ pub(super) struct Volume {
     pub(super) due_plan: Option<Plan>,
     pub(super) errors: BTreeMap<(Errno, Op, Source), u64>,
     pub(super) error_times: BTreeMap<(Errno, Op, Source), (Monotonic, Monotonic)>,
-    pub(super) culprits: Vec<(Monotonic, Errno, Op, Task)>,
+    pub(super) culprits: Vec<(Monotonic, (Errno, Op, Source), Task)>,
     /// Who was refused to write.
     pub(super) writers: Writers,
     /// Who waited on it at the last census.
@@ -189,10 +223,8 @@ pub(super) struct Volume {
     pub(super) hold_until: Option<Monotonic>,
     /// What the last plan came to, for the message.
     pub(super) last_outcome: Option<String>,
-    /// The mount at a bind's source for which its pause was cut short last.
-    pub(super) source_tried: Option<MountId>,
-    /// The daemon's unit was restarted since it was well last, and that did not help.
-    pub(super) unit_was_tried: bool,
+    /// What was tried already.
+    pub(super) tried: Tried,
     /// The last repair that ended, and when.
     pub(super) last_repair: Option<(Monotonic, PlanReport)>,
     /// What its hook was asked, and said.
@@ -245,7 +277,9 @@ impl Volume {
             returned_until: None,
             gone_since: None,
             shown: None,
+            link: Link::default(),
             depth: 0,
+            over: None,
             further: Vec::new(),
             generation: Generation::default(),
             automount: None,
@@ -258,7 +292,7 @@ impl Volume {
             ordered: false,
             evidence: Evidence::default(),
             judgement: Judgement::UNKNOWN,
-            is_sick_by_place: false,
+            past: Past::default(),
             condition: unseen(now),
             falls: Vec::new(),
             settle_from: now,
@@ -282,8 +316,7 @@ impl Volume {
             plan: None,
             hold_until: None,
             last_outcome: None,
-            source_tried: None,
-            unit_was_tried: false,
+            tried: Tried::default(),
             last_repair: None,
             asking: Asking::default(),
             consumer_asking: Asking::default(),
@@ -339,6 +372,7 @@ impl Volume {
     fn forget_rights(&mut self) {
         self.evidence.was_readable = false;
         self.evidence.was_written = false;
+        self.past.sentinel_read = None;
     }
 
     /// As whom it is looked at.
@@ -352,6 +386,7 @@ impl Volume {
         let came_back = self.presence == Some(Presence::Idle);
         self.presence = Some(sighting.presence);
         self.depth = sighting.depth;
+        self.over = sighting.over.map(Known::of);
         self.gone_since = None;
         self.is_absent = false;
         let mut seen = Seen { changed: was != (self.presence, self.depth), transition: None };
@@ -422,7 +457,9 @@ impl Volume {
         self.evidence.reset(now);
         self.evidence.class = FsClass::of(&mount.fstype, &mount.source);
         self.recall_mount(mount, now);
-        self.begin_generation((first_probe, now), came_back)
+        let transition = self.begin_generation((first_probe, now), came_back);
+        self.await_instance(now);
+        transition
     }
 
     /// Whether the last look failed before it came to the volume itself.
@@ -454,7 +491,8 @@ impl Volume {
     /// What was learnt of what belongs there now.
     pub(super) fn learnt(&self) -> Option<&Identity> {
         let learnt = self.learnt.as_ref()?;
-        (self.meant_source() == Some(learnt.source.as_slice())).then_some(&learnt.identity)
+        let is_of_it = self.meant_source().is_some_and(|meant| is_same(meant, &learnt.source));
+        is_of_it.then_some(&learnt.identity)
     }
 
     /// Takes what a look has found, unless something is known that still counts. What an earlier run knew is replaced,

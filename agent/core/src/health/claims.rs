@@ -3,7 +3,8 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::health::evidence::{ESHUTDOWN, TableFacts};
+use crate::health::evidence::ESHUTDOWN;
+use crate::health::table::TableFacts;
 use crate::observation::{KernelErrors, Source};
 use crate::time::Monotonic;
 

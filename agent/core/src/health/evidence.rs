@@ -6,12 +6,14 @@
 use core::time::Duration;
 
 use crate::errno::{Errno, ErrnoClass};
-use crate::fstype::{FsClass, is_readonly_by_nature};
+use crate::fstype::FsClass;
 use crate::health::cause::ReadonlyCause;
 use crate::health::claims::{self, Claims};
 use crate::health::loss::{Damage, Loss};
 use crate::health::meaning::{Meaning, class_of, meaning};
-use crate::health::window::{Counter, Group, KernelWindow, Span, speaks_of_storage};
+use crate::health::rules::LOST_LOOKS;
+use crate::health::table::TableFacts;
+use crate::health::window::{Counted, Counter, Group, KernelWindow, Span, speaks_of_storage};
 use crate::id::SuperblockId;
 use crate::observation::{
     KernelErrors, NotRun, Op, OwnErrors, ProbeOk, ProbeReport, ProbeResult, ProbeStep, Source,
@@ -30,10 +32,10 @@ const EUCLEAN: Errno = Errno(117);
 const EBADMSG: Errno = Errno(74);
 /// A user, group or project has used up its share.
 const EDQUOT: Errno = Errno(122);
-
-/// A mount that is to be read-only may be writable at first: it is bound, and made read-only by a second call, by
-/// `mount` before util-linux 2.39 and by many who make volumes. That takes no longer.
-const MAKING: Duration = Duration::from_secs(5);
+/// Interrupted: by a signal to whoever looks.
+const EINTR: Errno = Errno(4);
+/// No descriptor is left to whoever asks.
+const EMFILE: Errno = Errno(24);
 
 /// What is wrong with a sentinel while the root answers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -131,72 +133,6 @@ pub struct Waiting {
     pub is_here: bool,
 }
 
-/// What the table says about the state of the mount.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TableFacts {
-    /// `shutdown` among the superblock's options (ext4, since 6.15; XFS never says it).
-    pub shutdown: bool,
-    /// `emergency_ro` among the superblock's options (ext4, since 6.15).
-    pub emergency_ro: bool,
-    /// `ro` on the superblock or the mount.
-    pub ro: bool,
-    /// It was writable before, in this generation.
-    pub was_rw: bool,
-    /// Since when the table has said so without a break.
-    pub rw_since: Option<Monotonic>,
-    /// It was writable for longer than whoever mounts it takes to make it read-only, or was written.
-    pub was_kept_rw: bool,
-    /// The specification wants it writable.
-    pub wants_rw: bool,
-    /// The specification wants it read-only.
-    pub wants_ro: bool,
-    /// An error that the file system finds in itself ends all writing until it is mounted anew (`errors=remount-ro`
-    /// of ext4), whatever the table goes on to say: some kernels set the flag `ro` then, others do not.
-    ///
-    /// kernel: `ext4_handle_error`, fs/ext4/super.c, aborts the journal; without `SB_RDONLY` since 6.12, also in some
-    /// older distribution kernels.
-    pub error_ends_writes: bool,
-    /// The counter in sysfs counts what the file system finds wrong in itself, and nothing else. That of others counts
-    /// failed requests as well.
-    pub counts_own_errors: bool,
-}
-
-impl TableFacts {
-    /// Takes what one line says, keeping what was known before.
-    pub fn update(&mut self, mount: &Mount, spec: Option<&VolumeSpec>, now: Monotonic) {
-        self.keep_rw(now);
-        self.shutdown = mount.super_options.has("shutdown");
-        self.emergency_ro = mount.super_options.has("emergency_ro");
-        self.ro = mount.super_options.has("ro") || mount.options.has("ro");
-        self.was_rw |= !self.ro;
-        self.rw_since = (!self.ro).then(|| self.rw_since.unwrap_or(now));
-        self.counts_own_errors = matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4");
-        self.error_ends_writes = self.counts_own_errors && mount.super_options.has("errors=remount-ro");
-        self.wants_ro = spec.is_some_and(VolumeSpec::wants_readonly);
-        // A specification that names neither a source nor options only watches what is there.
-        self.wants_rw = spec.is_some_and(|spec| {
-            let describes_mount = spec.source.is_some() || !spec.options.is_empty();
-            describes_mount && !spec.wants_readonly() && !is_readonly_by_nature(&mount.fstype)
-        });
-    }
-
-    /// The mount is older than anybody who could have seen it appear.
-    pub fn was_there_before(&mut self) {
-        self.was_kept_rw |= self.rw_since.is_some();
-    }
-
-    /// Time passes while it is writable.
-    fn keep_rw(&mut self, now: Monotonic) {
-        self.was_kept_rw |= self.rw_since.is_some_and(|since| now.since(since) >= MAKING);
-    }
-
-    /// Whether writing should work: then a refusal to write is a fault.
-    #[must_use]
-    pub const fn should_be_writable(&self) -> bool {
-        !self.wants_ro && (self.wants_rw || self.was_kept_rw || !self.ro)
-    }
-}
-
 /// All that speaks for or against one volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Evidence {
@@ -212,10 +148,17 @@ pub struct Evidence {
     pub failures: u32,
     /// Attempts to look that were not possible, one after the other.
     pub lost_looks: u32,
+    /// Looks that ended, one after the other, with what may be the agent's own trouble: when the first began, and how
+    /// many.
+    pub troubles: Option<(Monotonic, u32)>,
+    /// When a look at another volume was good last: then the agent was in no trouble.
+    pub others_answered: Option<Monotonic>,
     /// Whether the volume ever answered; outlives generations, and the agent.
     pub was_readable: bool,
     /// Whether a write of a probe ever worked; outlives generations.
     pub was_written: bool,
+    /// Whether the sentinel in force was ever read; outlives generations.
+    pub was_sentinel_read: bool,
     /// Whether a read-only state has its cause in storage.
     pub readonly_cause: ReadonlyCause,
     /// What stands behind the mount: one errno does not say the same of all.
@@ -238,6 +181,9 @@ pub struct Evidence {
     pub writes_ended: Option<Monotonic>,
     /// How many errors the file system has ever found in itself, and which file system said so (`OwnErrors::instance`).
     pub own_errors: Option<(u64, u64)>,
+    /// Which file system this is, where something tells those with one number apart; before that is told, which it was
+    /// when an earlier run knew it.
+    pub instance: Option<u64>,
     /// No look was possible for longer than the deadline, because something else hangs on the same superblock.
     pub overdue: bool,
     /// Tasks that wait too long, as the last census saw it.
@@ -270,8 +216,16 @@ pub enum Told {
 impl Evidence {
     /// Another mount is there: nothing is known about it.
     pub fn reset(&mut self, since: Monotonic) {
-        let Self { was_readable, was_written, class, own_errors, .. } = *self;
-        *self = Self { was_readable, was_written, class, own_errors, since, ..Self::default() };
+        let Self { was_readable, was_written, was_sentinel_read, class, own_errors, .. } = *self;
+        *self = Self {
+            was_readable,
+            was_written,
+            was_sentinel_read,
+            class,
+            own_errors,
+            since,
+            ..Self::default()
+        };
     }
 
     /// Another superblock is there under the same names. Of what was known only the table's word is kept.
@@ -346,12 +300,18 @@ impl Evidence {
         if errors.at >= self.since && self.tells_of_damage(errors) {
             Loss::note(&mut self.damage, errors, span.now);
         }
+        if self.may_lack_room(errors) {
+            let is_answered = self.good.is_some_and(|good| errors.at <= good.started);
+            return errors.at >= self.since && !is_answered && span.now.since(errors.at) < span.window;
+        }
         // What happened before this mount was there is about another one.
         let Some(class) = class.filter(|_| errors.at >= self.since) else { return false };
-        let kind = (class, Group::of(errors.op, errors.errno, class));
+        let kind = (class, Group::of((errors.source, errors.op), errors.errno, class));
         match class {
             // Programs are refused things all day: never evidence.
             ErrnoClass::Refused => false,
+            // Which volume has no room left, nobody knows then.
+            ErrnoClass::Full if errors.source == Source::BpfName => false,
             ErrnoClass::Full => {
                 let answered = self.good.is_some_and(|good| good.wrote_data && errors.at <= good.started);
                 if !answered && span.now.since(errors.at) < span.window {
@@ -366,14 +326,26 @@ impl Evidence {
             | ErrnoClass::HostDown
             | ErrnoClass::Auth
             | ErrnoClass::Readonly => {
-                let counted = (Counter::of(errors.source, errors.op), errors.count);
+                let counted = Counted {
+                    counter: Counter::of(errors.source, errors.op),
+                    count: errors.count,
+                    process: errors.task.as_ref().map(|task| task.pid),
+                };
                 let counts = self.kernel.add(kind, errors.at, counted, span);
-                if counts && speaks_of_storage(errors.op, errors.errno, class) {
+                if counts && speaks_of_storage((errors.source, errors.op), errors.errno, class) {
                     self.readonly_cause.storage_failed(errors.at.min(span.now));
                 }
                 counts
             }
         }
+    }
+
+    /// Whether a page fault may have failed for lack of room: a store, or anything in memory, where a load takes room as
+    /// well. A reason to look; it says nothing of storage.
+    ///
+    /// kernel: `shmem_fault`, mm/shmem.c, all versions, gives a page to whoever loads from a hole.
+    fn may_lack_room(&self, errors: &KernelErrors) -> bool {
+        errors.op == Op::Fault && (errors.errno == Errno::UNKNOWN || self.class == FsClass::Memory)
     }
 
     /// Takes how many errors the file system has found in itself; how many of them nobody has told of.
@@ -394,11 +366,11 @@ impl Evidence {
         errors.op == Op::Filesystem && (matches!(errors.errno, EUCLEAN | EBADMSG) || is_counted)
     }
 
-    /// Takes a loss of dirty data. That a server has no room left, or one user no quota, is told and is no fault. A file
-    /// system on a device of its own finds the room before the write succeeds: there it is the device that has none.
+    /// Takes a loss of dirty data, whatever refused it: the pages are gone. That a server has no room left, or one user
+    /// no quota, is told and is no fault. A file system on a device of its own finds the room before the write
+    /// succeeds: there it is the device that has none.
     fn lose(&mut self, errors: &KernelErrors, class: Option<ErrnoClass>, now: Monotonic) {
         match class {
-            Some(ErrnoClass::Refused) => {}
             Some(ErrnoClass::Full) if errors.errno == EDQUOT || self.class != FsClass::Block => {
                 claims::take_loss(&mut self.claims, errors, now);
             }
@@ -418,7 +390,11 @@ impl Evidence {
     /// Whether looks, as they go now, hear from the root.
     #[must_use]
     pub fn looks_reach_root(&self) -> bool {
-        self.looks_try(Group::Attributes)
+        let went_on = matches!(
+            self.look,
+            Look::Failed { step: ProbeStep::Sentinel | ProbeStep::Device | ProbeStep::Write, .. }
+        );
+        went_on || self.looks_try(Group::Attributes)
     }
 
     /// Takes the answer of a probe of this generation.
@@ -449,10 +425,7 @@ impl Evidence {
                 self.bad(Look::Hung { step: *step });
                 Told::Bad
             }
-            ProbeResult::NotRun(NotRun::Unreachable | NotRun::NotThatUser) => {
-                self.inaccessible = true;
-                self.lost_look()
-            }
+            ProbeResult::NotRun(NotRun::Unreachable | NotRun::NotThatUser) => self.out_of_reach(),
             ProbeResult::NotRun(NotRun::TooManyAbandoned | NotRun::WorkerLost) => self.lost_look(),
         }
     }
@@ -518,7 +491,7 @@ impl Evidence {
         }
         self.good = Some(good);
         self.look = Look::Good;
-        self.lost_looks = 0;
+        self.answered();
         self.failures = 0;
         self.inaccessible = false;
         self.was_readable = true;
@@ -536,16 +509,21 @@ impl Evidence {
         let (read, started, now) = before;
         let told = Told::Error(errno, op_of(step));
         match meaning(step, errno, self.class) {
-            Meaning::OwnTrouble => self.lost_look(),
+            Meaning::OwnTrouble => {
+                if !self.is_its_own_trouble(errno, started) {
+                    return self.lost_look();
+                }
+                let troubles = self.troubles;
+                self.bad(Look::Failed { step, errno, class: None });
+                self.troubles = troubles;
+                told
+            }
             // The device node may be missing where the agent runs; after a look that worked, it is news.
             Meaning::NotReachable if step == ProbeStep::Device && self.good.is_some() => {
                 self.bad(Look::Failed { step, errno, class: None });
                 told
             }
-            Meaning::NotReachable => {
-                self.inaccessible = true;
-                self.lost_look()
-            }
+            Meaning::NotReachable => self.out_of_reach(),
             // Everything up to the write answered: good, as far as reading goes.
             Meaning::Class(ErrnoClass::Full) => {
                 self.good_look(read, started, now);
@@ -561,9 +539,11 @@ impl Evidence {
                 self.inaccessible = true;
                 Told::Nothing
             }
-            Meaning::Class(ErrnoClass::Refused) if !self.was_readable || self.is_closed => {
+            Meaning::Class(class) if self.is_refused_as_ever(class, step) => {
+                // It is how this volume always answers, so that it ends a chain of failures.
                 self.look = Look::Refused;
-                self.lost_looks = 0;
+                self.answered();
+                self.failures = 0;
                 self.inaccessible = true;
                 Told::Nothing
             }
@@ -583,15 +563,58 @@ impl Evidence {
         }
     }
 
+    /// Whether this is a refusal, and no news: of somebody who never had a key, or was never let in. That of a file
+    /// that was never read is about whoever made it.
+    const fn is_refused_as_ever(&self, class: ErrnoClass, step: ProbeStep) -> bool {
+        let is_of_file = matches!(step, ProbeStep::Sentinel) && !self.was_sentinel_read;
+        match class {
+            ErrnoClass::Refused => !self.was_readable || self.is_closed || is_of_file,
+            ErrnoClass::Auth => !self.was_readable,
+            _ => false,
+        }
+    }
+
+    /// Whether it is the volume that answers what the agent in trouble would meet as well: it does so again and again,
+    /// while looks at others are good. A worker that holds a handful of descriptors never lacks one.
+    fn is_its_own_trouble(&mut self, errno: Errno, started: Monotonic) -> bool {
+        let (since, count) = self.troubles.unwrap_or((started, 0));
+        let count = count.saturating_add(1);
+        self.troubles = Some((since, count));
+        let is_alone = errno == EMFILE || self.others_answered.is_some_and(|at| at >= since);
+        errno != EINTR && count > LOST_LOOKS && is_alone
+    }
+
+    /// A look said something about the volume.
+    const fn answered(&mut self) {
+        self.lost_looks = 0;
+        self.troubles = None;
+    }
+
     /// No look was possible: nothing about the volume.
     fn lost_look(&mut self) -> Told {
         self.lost_looks = self.lost_looks.saturating_add(1);
         Told::Nothing
     }
 
+    /// The way does not lead there. Where it never did, that is how it was before the look before failed.
+    fn out_of_reach(&mut self) -> Told {
+        self.inaccessible = true;
+        if !self.was_readable {
+            self.look = Look::None;
+            self.failures = 0;
+        }
+        self.lost_look()
+    }
+
+    /// Whether the last look was not let in, as ever: then no look will say that the volume is good.
+    #[must_use]
+    pub fn is_out_of_sight(&self) -> bool {
+        self.look == Look::Refused || (self.inaccessible && !self.was_readable)
+    }
+
     fn bad(&mut self, look: Look) {
         self.look = look;
-        self.lost_looks = 0;
+        self.answered();
         self.failures = self.failures.saturating_add(1);
         self.inaccessible = false;
     }
@@ -600,7 +623,7 @@ impl Evidence {
         // The root answered, so this is no link in a chain of failures.
         self.failures = 0;
         self.look = Look::Sentinel(fault);
-        self.lost_looks = 0;
+        self.answered();
         self.inaccessible = false;
         self.was_readable = true;
         Told::Bad

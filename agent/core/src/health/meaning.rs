@@ -56,6 +56,58 @@ pub const EXCEPTIONS: &[Exception] = &[
     on(NETWORK, 108, ErrnoClass::HostDown),
 ];
 
+/// A number that only looks meet: nobody's programs cause it on a file, so the kernel does not count it.
+#[derive(Clone, Copy, Debug)]
+pub struct MetByLooks {
+    /// The number.
+    pub errno: Errno,
+    /// The symbolic name.
+    pub name: &'static str,
+    /// What it says on network file systems, FUSE, block devices, and elsewhere.
+    says: [ErrnoClass; 4],
+}
+
+const fn met(errno: u16, name: &'static str, says: [ErrnoClass; 4]) -> MetByLooks {
+    MetByLooks { errno: Errno(errno), name, says }
+}
+
+impl MetByLooks {
+    /// What it says on this kind of file system.
+    #[must_use]
+    pub const fn says(&self, fs: FsClass) -> ErrnoClass {
+        let [network, fuse, block, elsewhere] = self.says;
+        match fs {
+            FsClass::Network => network,
+            FsClass::Fuse => fuse,
+            FsClass::Block => block,
+            FsClass::Autofs | FsClass::Overlay | FsClass::Memory | FsClass::Pseudo | FsClass::Other => {
+                elsewhere
+            }
+        }
+    }
+}
+
+/// The other end hung up, once: the client of a server connects anew by itself, as above. A disk has no other end.
+const HUNG_UP: [ErrnoClass; 4] =
+    [ErrnoClass::HostDown, ErrnoClass::Disconnected, ErrnoClass::IoError, ErrnoClass::Disconnected];
+const NOBODY_THERE: [ErrnoClass; 4] =
+    [ErrnoClass::HostDown, ErrnoClass::HostDown, ErrnoClass::IoError, ErrnoClass::HostDown];
+/// A FUSE connection is refused where its daemon went, or failed, before the first request was answered.
+///
+/// kernel: `fuse_get_req`, fs/fuse/dev.c, `process_init_reply`, fs/fuse/inode.c, since 2.6.14.
+const REFUSED: [ErrnoClass; 4] =
+    [ErrnoClass::HostDown, ErrnoClass::Disconnected, ErrnoClass::IoError, ErrnoClass::HostDown];
+
+/// Every one of them. A probe that meets one has met the fault.
+pub const MET_BY_LOOKS: &[MetByLooks] = &[
+    met(32, "EPIPE", HUNG_UP),
+    met(62, "ETIME", NOBODY_THERE),
+    met(100, "ENETDOWN", NOBODY_THERE),
+    met(101, "ENETUNREACH", NOBODY_THERE),
+    met(104, "ECONNRESET", HUNG_UP),
+    met(111, "ECONNREFUSED", REFUSED),
+];
+
 /// What an errno says on this kind of file system; `None` where it is not counted.
 #[must_use]
 pub fn class_of(errno: Errno, fs: FsClass) -> Option<ErrnoClass> {
@@ -82,22 +134,19 @@ pub(super) fn meaning(step: ProbeStep, errno: Errno, fs: FsClass) -> Meaning {
         (4 | 11 | 12 | 23 | 24, _) => Meaning::OwnTrouble,
         // ENOENT, ENOTDIR.
         (2 | 20, ProbeStep::Identity | ProbeStep::Device) => Meaning::NotReachable,
-        // EPIPE, ECONNRESET: the other end hung up. Nobody's programs cause these on a file, so the kernel
-        // does not count them; a probe that meets one has met the fault.
-        (32 | 104, _) => Meaning::Class(ErrnoClass::Disconnected),
-        // ECONNREFUSED of a FUSE connection: its daemon went, or failed, before the first request was answered.
-        // kernel: `fuse_get_req`, fs/fuse/dev.c, `process_init_reply`, fs/fuse/inode.c, since 2.6.14.
-        (111, _) if fs == FsClass::Fuse => Meaning::Class(ErrnoClass::Disconnected),
-        // ETIME, ENETDOWN, ENETUNREACH, ECONNREFUSED.
-        (62 | 100 | 101 | 111, _) => Meaning::Class(ErrnoClass::HostDown),
         // ENODATA: a disk's answer for a sector that it cannot read, past the cache. Elsewhere it only says that an
         // attribute is not there, so nobody counts it.
         // kernel: `blk_errors`, block/blk-core.c: BLK_STS_MEDIUM, since 4.13.
         (61, ProbeStep::Sentinel | ProbeStep::Device) => Meaning::Class(ErrnoClass::IoError),
         // A device node that may not be opened says nothing about the file system.
         (1 | 13, ProbeStep::Device) => Meaning::NotReachable,
-        _ => class_of(errno, fs).map_or(Meaning::Uncertain, Meaning::Class),
+        _ => of_look(errno, fs).map_or(Meaning::Uncertain, Meaning::Class),
     }
+}
+
+fn of_look(errno: Errno, fs: FsClass) -> Option<ErrnoClass> {
+    let row = MET_BY_LOOKS.iter().find(|row| row.errno == errno);
+    row.map(|row| row.says(fs)).or_else(|| class_of(errno, fs))
 }
 
 #[cfg(test)]
@@ -132,12 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_is_over_for_fuse_and_a_server_away_for_others() {
-        let says = |fs| match meaning(ProbeStep::Sentinel, Errno(111), fs) {
-            Meaning::Class(class) => Some(class),
-            _ => None,
-        };
-        assert_eq!(says(FsClass::Fuse), Some(ErrnoClass::Disconnected));
-        assert_eq!(says(FsClass::Network), Some(ErrnoClass::HostDown));
+    fn what_only_looks_meet_is_counted_nowhere_and_stands_in_one_table() {
+        assert!(MET_BY_LOOKS.windows(2).all(|pair| pair[0].errno < pair[1].errno));
+        assert!(MET_BY_LOOKS.iter().all(|row| row.errno.row().is_none()));
     }
 }

@@ -24,6 +24,11 @@ fn unknown(facts: &Facts<'_>) -> String {
     if evidence.look == Look::Refused && evidence.is_closed {
         return String::from("the mount lets only the user in who made it, not even root: nothing is known");
     }
+    if evidence.look == Look::Refused && evidence.was_readable {
+        return String::from(
+            "the root answers, the sentinel may not be read, and never could: nothing is known",
+        );
+    }
     if evidence.look == Look::Refused {
         return String::from("the agent may not look, and never could: nothing is known");
     }
@@ -96,7 +101,7 @@ fn missing(facts: &Facts<'_>, test: Test) -> String {
     let needed = facts.needed(Enough::Repeated);
     match test {
         Test::ProbeFails(_, Enough::Once) | Test::ProbeFindsOther(Enough::Once)
-            if facts.evidence.failures < needed =>
+            if facts.evidence.failures < needed && !facts.is_about_one_file() =>
         {
             format!(" ({needed} are proof)")
         }

@@ -30,6 +30,8 @@ enum Fact {
         wrote: bool,
     },
     Fails(u16),
+    /// The same, where it is no news: never made, but read out of the history.
+    Refused,
     /// Everything answered, and then there was no room to write.
     Full {
         read: bool,
@@ -50,6 +52,7 @@ enum Fact {
 
 /// What the history says at its end. Everything is recomputed; nothing is remembered between calls.
 fn verdict(history: &[(Monotonic, Fact)], now: Monotonic) -> Verdict {
+    let history = &with_refusals(history);
     let looks: Vec<&(Monotonic, Fact)> = history.iter().filter(|(_, fact)| is_look(fact)).collect();
     let hints = unanswered(history, now);
     let has = |class| hints.iter().any(|hint| hint.class == class);
@@ -109,6 +112,19 @@ fn verdict(history: &[(Monotonic, Fact)], now: Monotonic) -> Verdict {
         }
         _ => Verdict::Unknown,
     }
+}
+
+/// A key that is missing is news only where the volume was readable before.
+fn with_refusals(history: &[(Monotonic, Fact)]) -> Vec<(Monotonic, Fact)> {
+    let mut was_readable = false;
+    let read = |(at, fact): &(Monotonic, Fact)| {
+        was_readable |= goodness(fact).is_some() || matches!(fact, Fact::SentinelMissing);
+        match fact {
+            Fact::Fails(126) if !was_readable => (*at, Fact::Refused),
+            fact => (*at, fact.clone()),
+        }
+    };
+    history.iter().map(read).collect()
 }
 
 /// What looks try, as they go now: one that ends at the sentinel has heard from the root alone.
@@ -201,6 +217,7 @@ fn unanswered(history: &[(Monotonic, Fact)], now: Monotonic) -> Vec<Hint> {
                 let Some(class) = Errno(*errno).class() else { continue };
                 let whole_file = class == C::IoError && ![6, 19, 123].contains(errno);
                 let group = match op {
+                    _ if *source == Source::BpfName => Group::Below,
                     Op::Open | Op::List if whole_file => Group::Data,
                     Op::Write | Op::Sync | Op::Change | Op::Writeback => Group::Writes,
                     Op::Stat | Op::Open | Op::List => Group::Attributes,
@@ -228,7 +245,7 @@ fn unanswered(history: &[(Monotonic, Fact)], now: Monotonic) -> Vec<Hint> {
                 }
                 was_bad = false;
             }
-            Fact::SentinelMissing => was_bad = false,
+            Fact::SentinelMissing | Fact::Refused => was_bad = false,
             Fact::Fails(_) | Fact::Hangs => was_bad = true,
             Fact::Waits(_) | Fact::ShutsDown => {}
         }
@@ -280,6 +297,7 @@ fn fact() -> impl Strategy<Value = Fact> {
     let op = prop_oneof![8 => (0..8_usize).prop_map(|n| Op::ALL[n]), 1 => Just(Op::Writeback),
         2 => prop_oneof![Just(Op::Device), Just(Op::Request), Just(Op::Either)], 1 => Just(Op::Filesystem)];
     let told = prop_oneof![4 => op.prop_map(|op| (Source::Bpf, op)),
+        1 => (0..8_usize).prop_map(|n| (Source::BpfName, Op::ALL[n])),
         1 => prop_oneof![Just(Source::Fanotify), Just(Source::Sysfs)].prop_map(|by| (by, Op::Filesystem))];
     prop_oneof![
         3 => (any::<bool>(), any::<bool>()).prop_map(|(read, wrote)| Fact::Good { read, wrote }),
@@ -322,6 +340,7 @@ fn apply(evidence: &mut Evidence, at: Monotonic, fact: &Fact) {
             errno: Errno(28),
             read: ProbeOk { root_inode: 2, read_data: *read, ..ProbeOk::default() },
         },
+        Fact::Refused => unreachable!("not made here"),
         Fact::Hangs => ProbeResult::TimedOut { step: ProbeStep::Root },
         Fact::SentinelMissing => ProbeResult::SentinelMissing,
         Fact::Waits(ago) => {

@@ -6,9 +6,10 @@ use core::time::Duration;
 
 use crate::discovery::Presence;
 use crate::errno::ErrnoClass;
+use crate::fstype::FsClass;
 use crate::health::evidence::{Evidence, Look};
 use crate::health::loss::Loss;
-use crate::health::window::{Group, Span, Tally};
+use crate::health::window::{Group, Met, Span, Tally};
 use crate::observation::ProbeStep;
 use crate::time::Monotonic;
 use crate::verdict::{Reason, Verdict};
@@ -291,9 +292,7 @@ impl Facts<'_> {
             T::TableReadonlyAgainstSpec => table.ro && table.wants_rw,
             T::TableBecameReadonly => table.ro && !table.wants_ro && self.was_writable(),
             T::ProbeFails(wanted, enough) => match evidence.look {
-                Look::Failed { step, class: Some(class), .. } => {
-                    class == wanted && self.is_enough(enough, step, class)
-                }
+                Look::Failed { class: Some(class), .. } => class == wanted && self.is_enough(enough, class),
                 _ => false,
             },
             T::ProbeFailsOddly(enough) => match evidence.look {
@@ -308,12 +307,7 @@ impl Facts<'_> {
             }
             T::IdentityDiffers => self.other_identity().is_some(),
             T::SentinelIsOff => matches!(evidence.look, Look::Sentinel(_)),
-            T::ErrorsSustained(class) => {
-                let untried = |group: Group| group.can_prove() && !self.will_be_tried(class, group);
-                self.tally(class, untried).is_some_and(|tally| {
-                    tally.count >= self.sustained_errors && tally.spread() >= self.sustained_spread
-                })
-            }
+            T::ErrorsSustained(class) => self.is_sustained(class),
             T::Errors(class) => self.tally(class, |_| true).is_some(),
             T::WritebackLost => evidence.lost.as_ref().is_some_and(Loss::is_open),
             T::ConsumersStale => self.stale_consumers > 0,
@@ -324,8 +318,12 @@ impl Facts<'_> {
     /// failed at that moment.
     fn was_writable(&self) -> bool {
         let table = &self.evidence.table;
-        let by_storage = || self.evidence.readonly_cause.is_storage(None, self.span.window);
-        table.was_kept_rw || (table.was_rw && by_storage())
+        table.was_kept_rw || (table.was_rw && self.is_by_storage())
+    }
+
+    /// Whether storage failed when it turned read-only.
+    fn is_by_storage(&self) -> bool {
+        self.evidence.readonly_cause.is_storage(None, self.span.window)
     }
 
     /// What was expected and what was found, where both are known and differ: the kind, then the two.
@@ -361,14 +359,57 @@ impl Facts<'_> {
         self.is_often(enough) && (enough == Enough::Once || is_root)
     }
 
-    fn is_enough(&self, enough: Enough, step: ProbeStep, class: ErrnoClass) -> bool {
-        // A sentinel that was replaced on the server is stale once for whoever knew the old one. The root of a
-        // volume that is stale fails before the sentinel is asked for.
-        let is_one_file = step == ProbeStep::Sentinel && class == ErrnoClass::Stale;
+    fn is_enough(&self, enough: Enough, class: ErrnoClass) -> bool {
         match enough {
-            Enough::Corroborated => !is_one_file && self.tally(class, |_| true).is_some(),
-            Enough::Once | Enough::Repeated | Enough::Long => self.is_often(enough),
+            Enough::Once => self.is_often(enough),
+            Enough::Corroborated => !self.is_about_one_file() && self.tally(class, |_| true).is_some(),
+            Enough::Repeated | Enough::Long => {
+                self.is_often(enough) && (!self.is_about_one_file() || self.is_met_elsewhere(class))
+            }
         }
+    }
+
+    /// Whether programs meet many stale files over a while: then that of the sentinel is none of its own.
+    fn is_met_elsewhere(&self, class: ErrnoClass) -> bool {
+        class == ErrnoClass::Stale
+            && self.tally(class, |group: Group| group.can_prove()).is_some_and(|tally| {
+                tally.count >= self.sustained_errors && tally.spread() >= self.sustained_spread
+            })
+    }
+
+    /// Whether the last look failed for what is wrong with one file, however often it does: one that was replaced on
+    /// the server is stale for whoever knew the old one, and one that was made anew may be somebody's own. The root of
+    /// a volume that is stale fails before its files are asked for.
+    #[must_use]
+    pub fn is_about_one_file(&self) -> bool {
+        let Look::Failed { step, errno, class: Some(class) } = self.evidence.look else { return false };
+        match (step, class) {
+            (ProbeStep::Sentinel | ProbeStep::Write, ErrnoClass::Stale) => true,
+            (ProbeStep::Sentinel, ErrnoClass::Auth) => errno.class() == Some(ErrnoClass::Refused),
+            _ => false,
+        }
+    }
+
+    /// Whether there are many errors over a while, of operations that no probe tries, and not of one user or object.
+    fn is_sustained(&self, class: ErrnoClass) -> bool {
+        let fs = self.evidence.class;
+        // One user's key: everybody has their own at a server.
+        if class == ErrnoClass::Auth && fs == FsClass::Network {
+            return false;
+        }
+        let untried = |group: Group| group.can_prove() && !self.will_be_tried(class, group);
+        let is_enough =
+            |tally: Tally| tally.count >= self.sustained_errors && tally.spread() >= self.sustained_spread;
+        // An object that a server or a daemon has lost is read again and again by the one program that wants it.
+        let may_be_one_object =
+            class == ErrnoClass::IoError && matches!(fs, FsClass::Network | FsClass::Fuse);
+        if may_be_one_object
+            && self.tally(class, untried).is_some_and(|tally| matches!(tally.met, Met::By(_)))
+        {
+            let beside = |group: Group| group != Group::Data && untried(group);
+            return self.tally(class, beside).is_some_and(is_enough);
+        }
+        self.tally(class, untried).is_some_and(is_enough)
     }
 
     /// Whether the next probe answers for operations of this group: then the errors wait for it. Errors of

@@ -7,9 +7,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::evidence::{Evidence, TableFacts, Told, Waiting};
+use super::evidence::{Evidence, Told, Waiting};
 use super::message::describe;
 use super::rules::{Facts, RULES, judge};
+use super::table::TableFacts;
 use super::window::Span;
 use super::{Event, step};
 use crate::discovery::Presence;
@@ -39,8 +40,8 @@ fn span(now: u64) -> Span {
 #[test]
 fn the_machine_follows_its_table() {
     use Event::{
-        BudgetRenewed, BudgetSpent, Idle, Judged, OutOfSight, PlanFailed, PlanStarted, Replaced, Settled,
-        Unwatched,
+        BudgetRenewed, BudgetSpent, Doubted, Idle, Judged, OutOfSight, PlanFailed, PlanStarted, Replaced,
+        Settled, Undoubted, Unwatched,
     };
     use HealthState::{Degraded, Healthy, Probation, Quarantined, Recovering, Suspect, Unknown};
     let suspect = Judged(Verdict::Suspect(Reason::Stale));
@@ -60,17 +61,20 @@ fn the_machine_follows_its_table() {
         Idle,
         Unwatched,
         OutOfSight,
+        Doubted(Reason::Stale),
+        Undoubted,
     ];
     let (u, h, s, d, r, p, q) = (Unknown, Healthy, Suspect, Degraded, Recovering, Probation, Quarantined);
     let table = [
         // unknown healthy suspect sick settled started failed spent renewed replaced idle unwatched sight
-        (u, [u, h, s, d, u, u, u, u, u, u, u, u, u]),
-        (h, [u, h, s, d, h, h, h, h, h, u, h, u, h]),
-        (s, [u, h, s, d, s, s, s, s, s, u, u, u, s]),
-        (d, [d, p, p, d, d, r, d, q, d, d, u, u, u]),
-        (r, [r, p, p, d, r, r, d, q, r, r, u, u, u]),
-        (p, [p, p, p, d, h, p, p, p, p, p, u, u, p]),
-        (q, [q, p, p, q, q, q, q, q, d, q, u, u, u]),
+        // doubted undoubted
+        (u, [u, h, s, d, u, u, u, u, u, u, u, u, u, u, u]),
+        (h, [u, h, s, d, h, h, h, h, h, u, h, u, u, h, h]),
+        (s, [u, h, s, d, s, s, s, s, s, u, u, u, u, s, p]),
+        (d, [d, p, p, d, d, r, d, q, d, d, u, u, u, d, d]),
+        (r, [r, p, p, d, r, r, d, q, r, r, u, u, u, r, r]),
+        (p, [p, p, p, d, h, p, p, p, p, p, u, u, u, s, p]),
+        (q, [q, p, p, q, q, q, q, q, d, q, u, u, u, q, q]),
     ];
     for (state, expected) in table {
         for (event, expected) in events.into_iter().zip(expected) {
@@ -284,13 +288,22 @@ fn class_cases(
     names: [&'static str; 5],
 ) -> Vec<(&'static str, Build)> {
     let [once, repeated, corroborated, hint, sustained] = names;
-    let result = || failed(step, errno);
+    // Where it was never readable, a key that is missing is no news.
+    let fails = move |count: u32| -> Build {
+        Box::new(move |case| {
+            case.evidence.was_readable = true;
+            for _ in 0..count {
+                case.probe(failed(step, errno));
+            }
+        })
+    };
     vec![
-        (once, probes(vec![result()])),
-        (repeated, probes(vec![result(), result()])),
+        (once, fails(1)),
+        (repeated, fails(2)),
         (
             corroborated,
             Box::new(move |case| {
+                case.evidence.was_readable = true;
                 case.kernel(errno, op, 0);
                 case.probe(failed(step, errno));
             }),

@@ -25,8 +25,8 @@ pub enum Group {
     /// one that is broken. So they are a reason to look, and prove nothing by themselves.
     Faults,
     /// What goes on below the file system, for whatever reason: requests to a device or to a daemon. And what may as
-    /// well have gone on elsewhere: a call on two files. A report is a reason to look, and a good look answers it;
-    /// however many there are, they prove nothing by themselves.
+    /// well have gone on elsewhere: a call on two files, or on a name that a link may lead away. A report is a reason to
+    /// look, and a good look answers it; however many there are, they prove nothing by themselves.
     Below,
 }
 
@@ -45,7 +45,10 @@ impl Group {
 
     /// The group of an error. Refusals to write and lack of space concern writers, whatever call met them.
     #[must_use]
-    pub fn of(op: Op, errno: Errno, class: ErrnoClass) -> Self {
+    pub fn of((source, op): (Source, Op), errno: Errno, class: ErrnoClass) -> Self {
+        if source == Source::BpfName {
+            return Self::Below;
+        }
         match (class, op) {
             (_, Op::Device | Op::Request | Op::Either) => Self::Below,
             (ErrnoClass::Readonly | ErrnoClass::Full, _)
@@ -61,11 +64,11 @@ impl Group {
 }
 
 /// Whether an error speaks of storage: not of a special file that has nothing behind it, and not of something below
-/// the file system, which may have had another go.
+/// the file system, which may have had another go, or elsewhere.
 #[must_use]
-pub const fn speaks_of_storage(op: Op, errno: Errno, class: ErrnoClass) -> bool {
+pub const fn speaks_of_storage((source, op): (Source, Op), errno: Errno, class: ErrnoClass) -> bool {
     let is_of_file = matches!(op, Op::Open | Op::List) && of_special_files(errno);
-    let is_below = matches!(op, Op::Device | Op::Request | Op::Either);
+    let is_below = matches!(op, Op::Device | Op::Request | Op::Either) || matches!(source, Source::BpfName);
     matches!(class, ErrnoClass::IoError) && !is_of_file && !is_below
 }
 
@@ -101,6 +104,7 @@ impl Counter {
         match (source, op) {
             (Source::Fanotify, _) => Self::Fanotify,
             (Source::Sysfs, _) => Self::Sysfs,
+            (Source::BpfName, _) => Self::Below,
             (Source::Bpf | Source::Probe, Op::Filesystem) => Self::Reports,
             (Source::Bpf | Source::Probe, Op::Device | Op::Request | Op::Either) => Self::Below,
             (Source::Bpf | Source::Probe, _) => Self::Calls,
@@ -132,6 +136,39 @@ impl Counts {
     }
 }
 
+/// Which processes met errors, as far as records have told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Met {
+    /// Nobody said.
+    #[default]
+    Unknown,
+    /// One process, and no other that is known.
+    By(u32),
+    /// More than one.
+    BySeveral,
+}
+
+impl Met {
+    const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Unknown, met) | (met, Self::Unknown) => met,
+            (Self::By(one), Self::By(another)) if one == another => self,
+            (Self::By(_) | Self::BySeveral, Self::By(_) | Self::BySeveral) => Self::BySeveral,
+        }
+    }
+}
+
+/// Errors, as one source told of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counted {
+    /// Who counted them.
+    pub counter: Counter,
+    /// How many.
+    pub count: u64,
+    /// Which process met one of them, where that is known.
+    pub process: Option<u32>,
+}
+
 /// Cells in one window.
 pub const CELLS: u32 = 32;
 
@@ -142,6 +179,7 @@ struct Cell {
     first: Monotonic,
     last: Monotonic,
     counts: Counts,
+    met: Met,
 }
 
 impl Cell {
@@ -151,6 +189,7 @@ impl Cell {
             first: self.first.min(other.first),
             last: self.last.max(other.last),
             counts: self.counts.and(other.counts),
+            met: self.met.and(other.met),
         }
     }
 }
@@ -164,6 +203,8 @@ pub struct Tally {
     pub first: Monotonic,
     /// The latest.
     pub last: Monotonic,
+    /// Who met them.
+    pub met: Met,
 }
 
 impl Tally {
@@ -184,13 +225,7 @@ pub struct KernelWindow {
 impl KernelWindow {
     /// Adds errors. Those that a good probe has already answered, and those older than the window, count no
     /// more; `false` then.
-    pub fn add(
-        &mut self,
-        kind: (ErrnoClass, Group),
-        at: Monotonic,
-        (counter, count): (Counter, u64),
-        span: Span,
-    ) -> bool {
+    pub fn add(&mut self, kind: (ErrnoClass, Group), at: Monotonic, counted: Counted, span: Span) -> bool {
         let at = at.min(span.now);
         let is_old = span.now.since(at) >= span.window;
         if is_old || self.disproved.get(&kind.1).is_some_and(|until| at <= *until) {
@@ -199,8 +234,9 @@ impl KernelWindow {
         self.expire(span);
         let number = at.since_boot().as_nanos() / (span.window / CELLS).as_nanos().max(1);
         let cells = self.cells.entry(kind).or_default();
-        let mut new = Cell { number, first: at, last: at, counts: Counts::default() };
-        new.counts.add(counter, count);
+        let met = counted.process.map_or(Met::Unknown, Met::By);
+        let mut new = Cell { number, first: at, last: at, counts: Counts::default(), met };
+        new.counts.add(counted.counter, counted.count);
         match cells.iter_mut().find(|cell| cell.number == number) {
             Some(cell) => *cell = cell.and(new),
             None => cells.push(new),
@@ -238,7 +274,12 @@ impl KernelWindow {
             .filter(|cell| span.now.since(cell.last) < span.window)
             .copied()
             .reduce(Cell::and)
-            .map(|cell| Tally { count: cell.counts.largest(), first: cell.first, last: cell.last })
+            .map(|cell| Tally {
+                count: cell.counts.largest(),
+                first: cell.first,
+                last: cell.last,
+                met: cell.met,
+            })
     }
 
     /// When the next errors leave the window.

@@ -135,6 +135,12 @@ impl Budget {
         self.not_before = Some(now + jittered(pause, pace.volume.as_str(), self.sequence));
     }
 
+    /// The attempt that ended last was stopped before it had shown anything, because somebody else was at work: it is
+    /// not used up. Else whoever heals often would keep the agent from healing when that one gives up.
+    pub fn give_back(&mut self) {
+        self.attempts.pop();
+    }
+
     /// What the last attempt was refused for has changed: the next one need not wait.
     pub fn hurry(&mut self) {
         self.not_before = None;

@@ -12,6 +12,7 @@ use crate::path::BytePath;
 use crate::remediation::consumers::Holding;
 use crate::remediation::ladder::{Below, rung_for};
 use crate::remediation::{Action, Marks, Plan};
+use crate::source::server;
 use crate::verdict::Reason;
 use crate::volume::{Identity, Method, Reach, VolumeSpec};
 
@@ -94,6 +95,7 @@ pub fn plan(id: PlanId, patient: &Patient<'_>, stage_root: &BytePath) -> Option<
         stage: stage_path(stage_root, id),
         old: patient.old,
         marks: None,
+        dead: None,
         server: patient.server.clone(),
         undo: undo(&actions),
         actions,
@@ -120,6 +122,7 @@ pub fn settling(id: PlanId, place: Place, actions: Vec<Action>) -> Plan {
         stage: place.stage,
         old: place.old,
         marks: place.marks,
+        dead: None,
         server: None,
         actions,
         undo: Vec::new(),
@@ -213,14 +216,19 @@ fn restarted(patient: &Patient<'_>, restart: Action) -> Vec<Action> {
     actions
 }
 
-/// Consumers come back to the volume, or else to the old one, before the private place is cleared.
+/// A swap that was cut off between its halves is finished, and what was unmounted comes back. Consumers come back to
+/// the volume, or else to the old one, before the private place is cleared.
 fn undo(actions: &[Action]) -> Vec<Action> {
+    let has = |is_meant: fn(&Action) -> bool| actions.iter().any(is_meant);
+    let swaps = has(|action| matches!(action, Action::Swap { .. }));
+    let unmounts = has(|action| matches!(action, Action::UnmountOld));
     let covers = actions.iter().find_map(|action| match action {
         Action::CoverConsumers { reach, .. } => Some(*reach),
         _ => None,
     });
-    let mut undo: Vec<Action> =
-        covers.map(|reach| Action::SwapConsumers { holding: None, ids: None, reach }).into_iter().collect();
+    let mut undo: Vec<Action> = swaps.then_some(Action::DetachTop).into_iter().collect();
+    undo.extend(unmounts.then_some(Action::MountAgain));
+    undo.extend(covers.map(|reach| Action::SwapConsumers { holding: None, ids: None, reach }));
     undo.push(Action::Unstage);
     undo
 }
@@ -261,6 +269,7 @@ fn staged(patient: &Patient<'_>) -> Vec<Action> {
     let mut actions = Vec::with_capacity(9);
     // A device that is mounted already would give the same dead superblock again.
     if patient.old.is_some() && patient.class() == FsClass::Block {
+        actions.extend(checked_source(patient));
         let reach = spec.repair.consumers;
         let holding = patient.holding.clone().filter(|_| reach != Reach::Nothing);
         actions.extend(holding.map(|holding| Action::CoverConsumers { holding, reach }));
@@ -281,11 +290,27 @@ fn staged(patient: &Patient<'_>) -> Vec<Action> {
     actions
 }
 
+/// A command knows by itself what it mounts.
+fn checked_source(patient: &Patient<'_>) -> Option<Action> {
+    let spec = patient.spec;
+    let method = spec.repair.method.clone();
+    matches!(method, Method::Mount | Method::Fstab).then(|| Action::CheckSource {
+        method,
+        source: source_of(patient),
+        readonly: spec.wants_readonly(),
+        identity: patient.identity.clone(),
+    })
+}
+
+fn source_of(patient: &Patient<'_>) -> Vec<u8> {
+    patient.spec.source.as_deref().or(patient.source).unwrap_or_default().to_vec()
+}
+
 fn made_aside(patient: &Patient<'_>) -> [Action; 2] {
     let spec = patient.spec;
     let stage = Action::Stage {
         method: spec.repair.method.clone(),
-        source: spec.source.as_deref().or(patient.source).unwrap_or_default().to_vec(),
+        source: source_of(patient),
         fstype: spec.fstype.as_deref().or(patient.fstype).map(String::from).unwrap_or_default(),
         options: spec.options.clone(),
         environment_file: spec.repair.environment_file.clone(),
@@ -305,9 +330,9 @@ fn mentions(argv: &[String], placeholder: &str) -> bool {
 
 /// The server of a volume, for the limit of one plan per server.
 #[must_use]
-pub fn server_of(class: FsClass, source: &[u8]) -> Option<Vec<u8>> {
+pub fn server_of(class: FsClass, fstype: &str, source: &[u8]) -> Option<Vec<u8>> {
     match class {
-        FsClass::Network | FsClass::Fuse => server_name(source).map(<[u8]>::to_vec),
+        FsClass::Network | FsClass::Fuse => server(fstype, source).map(<[u8]>::to_vec),
         FsClass::Block
         | FsClass::Autofs
         | FsClass::Overlay
@@ -315,31 +340,6 @@ pub fn server_of(class: FsClass, source: &[u8]) -> Option<Vec<u8>> {
         | FsClass::Pseudo
         | FsClass::Other => None,
     }
-}
-
-/// The server that a source names: the host in `host:/path`, `[::1]:/path`, `user@host:path`, `//host/share` and `scheme://user@host/path`.
-#[must_use]
-pub fn server_name(source: &[u8]) -> Option<&[u8]> {
-    let after = |text: &[u8], mark: &[u8]| {
-        text.windows(mark.len()).position(|at| at == mark).map(|at| at + mark.len())
-    };
-    let is_path = source.starts_with(b"/") && !source.starts_with(b"//");
-    let (authority, is_marked) = match after(source, b"//").filter(|_| !is_path) {
-        Some(start) => (source.get(start..)?.split(|byte| *byte == b'/').next()?, true),
-        None => (source, false),
-    };
-    let host_start = authority.iter().rposition(|byte| *byte == b'@').filter(|_| is_marked);
-    let host = authority.get(host_start.map_or(0, |at| at + 1)..)?;
-    let host = match host.strip_prefix(b"[") {
-        Some(rest) => rest.get(..rest.iter().position(|byte| *byte == b']')?)?,
-        None => match host.iter().position(|byte| *byte == b':') {
-            Some(colon) => host.get(..colon)?,
-            None if is_marked => host,
-            None => return None,
-        },
-    };
-    let host = host.rsplit(|byte| *byte == b'@').next()?;
-    (!host.is_empty() && !host.contains(&b'/')).then_some(host)
 }
 
 #[cfg(test)]

@@ -28,7 +28,9 @@ fn is_cut_off_swap(place: &Place, table: &MountTable) -> bool {
     let stack = table.stack_at(&place.mountpoint);
     match (place.old, stack.as_slice()) {
         (Some(old), [.., beneath, top]) => {
+            let was_there = place.marks.as_ref().is_some_and(|marks| marks.others.contains(&beneath.id));
             let is_new = beneath.superblock != old && beneath.fstype != "autofs" && !is_guard(beneath);
+            let is_new = is_new && !was_there;
             let is_old = place.marks.as_ref().is_some_and(|marks| marks.prove(table, top));
             top.superblock == old && is_old && is_new
         }

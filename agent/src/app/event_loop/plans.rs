@@ -82,9 +82,7 @@ impl EventLoop {
         let (plan, _) = self.carriers.remove(&id)?;
         let report = report.unwrap_or_else(|| {
             tracing::error!(plan = plan.id.0, "A repair was lost by a fault of the agent, it is settled now");
-            let (outcome, steps, took) = (Outcome::Interrupted, Vec::new(), Duration::ZERO);
-            let (left_behind, consumers) = (BTreeSet::new(), BTreeSet::new());
-            PlanReport { id: plan.id, outcome, steps, gap: None, took, left_behind, consumers }
+            PlanReport::of(plan.id, Outcome::Interrupted, Duration::ZERO)
         });
         self.metrics.observe_plan(&plan, &report);
         self.log.plan_finished(&plan, &report);

@@ -121,6 +121,8 @@ fn a_pin_counts_for_its_source_and_goes_with_its_volume() {
     let id = VolumeId::new("v");
     assert_eq!(plantings.pins().keys().collect::<Vec<_>>(), [&id]);
     assert_eq!(plantings.sentinels(), [(id.clone(), sentinel("s", Some("x")))].into());
+    assert!(!plantings.configure(&policy(&source("filer://a/"))));
+    assert_eq!(plantings.sentinels().len(), 1, "the same in other words");
     assert!(!plantings.configure(&policy(&source("filer:/b"))));
     assert!(plantings.sentinels().is_empty() && plantings.ignored.contains(&id));
     assert!(!plantings.configure(&policy(&source("filer:/a"))));

@@ -37,7 +37,7 @@ Evidence
                     2 × ESTALE on stat, counted by probe
   met by            postgres (process 4242), ESTALE on read, 2026-01-31T11:56:47Z, 3m13s ago
                       in cgroup /system.slice/postgresql.service, mount namespace 4026532700
-                    tar (process 77), ESTALE on read, 2026-01-31T11:56:46Z, 3m14s ago
+                    tar (process 77), ESTALE on read, by its name, 2026-01-31T11:56:46Z, 3m14s ago
 
 Judgement
   rule              probe-and-kernel-stale
@@ -76,7 +76,7 @@ fn a_hung_volume_says_what_is_stuck_and_how_to_have_it_repaired() {
     assert!(text.contains("  stuck             a probe has not come back for 48s\n"), "{text}");
     let waiting = "  waiting           postgres (process 4243), pread64 for 1m00s, state D
                       in cgroup /system.slice/postgresql.service, mount namespace 4026532700
-                    tar (process 77, thread 78), statx for 50s, state S
+                    tar (process 77, thread 78), statx for 50s, state S, by its name
                     and 1 more\n";
     assert!(text.contains(waiting), "{text}");
     let held = "
@@ -105,6 +105,7 @@ fn a_loss_is_told_with_what_to_do_or_with_who_knows_of_it() {
     volume.loss.as_mut().unwrap().acknowledged = None;
     volume.damage = volume.loss.clone();
     volume.condition.is_recalled = true;
+    volume.rule = None;
     volume.settles_at = Some(seconds(1004));
     let list = VolumeList::new(&snapshot);
     let volume = list.volumes.into_iter().find(|volume| volume.id == "scratch").unwrap();
@@ -116,6 +117,7 @@ fn a_loss_is_told_with_what_to_do_or_with_who_knows_of_it() {
     );
     assert!(text.contains("  damage found      2026-01-31T11:59:16Z, 44s ago, with EIO\n"), "{text}");
     assert!(text.contains("known before the agent started; no look has decided"), "{text}");
+    assert!(text.contains("  rule              none: nothing newer is known\n"), "{text}");
     assert!(
         text.contains("  believed          not before 2026-01-31T12:00:04Z, in 4s, if looks stay good\n"),
         "{text}"

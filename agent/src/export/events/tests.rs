@@ -69,17 +69,12 @@ fn secrets_and_steps_do_not_reach_the_log_above_debug() {
     let mut transition = detection("models", seconds(10), None);
     transition.message = "mount of https://u:Zx9@dav.example/ failed".to_owned();
     let report = PlanReport {
-        id: PlanId(7),
-        outcome: Outcome::Failed(Errno(5)),
         steps: vec![
             "check: made /run/secret-place — 1 ms".to_owned(),
             format!("stage: [failed] mount -o password=Zx9: {} — 2 ms", "x".repeat(500)),
             "undo unstage: [failed] cleared /run/secret-place — 1 ms".to_owned(),
         ],
-        gap: None,
-        took: Duration::from_secs(2),
-        left_behind: std::collections::BTreeSet::new(),
-        consumers: std::collections::BTreeSet::new(),
+        ..report(Outcome::Failed(Errno(5)))
     };
     let act = || {
         log_transition(&transition);
@@ -133,15 +128,7 @@ fn a_volume_that_flaps_cannot_fill_the_log_and_what_was_left_out_is_told_with_it
 }
 
 fn report(outcome: Outcome) -> PlanReport {
-    PlanReport {
-        id: PlanId(7),
-        outcome,
-        steps: Vec::new(),
-        gap: None,
-        took: Duration::from_secs(2),
-        left_behind: std::collections::BTreeSet::new(),
-        consumers: std::collections::BTreeSet::new(),
-    }
+    PlanReport::of(PlanId(7), outcome, Duration::from_secs(2))
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub const LABELS: &[Label] = &[
     label(
         "errno",
         "",
-        "The error, by its symbolic name; `other` where it is not in the list",
+        "The error, by its symbolic name; `unknown` where nobody tells it, `other` where it is not in the list",
         Values::Words(errnos),
     ),
     label("family", "", "To which family of hooks a kernel program belongs", Values::Words(families)),
@@ -105,7 +105,12 @@ pub const LABELS: &[Label] = &[
     label("result", "", "How a probe ended", Values::Words(|| words::PROBE_RESULTS.to_vec())),
     label("server", "", "The server that the source names; empty where there is none", ONE_A_VOLUME),
     label("source", "mountie_source_", "A source of facts", Values::Words(source_names)),
-    label("source", "mountie_volume_", "Who saw the error", Values::Words(sources)),
+    label(
+        "source",
+        "mountie_volume_",
+        "Who saw the error; `bpf_name`: only the text of a name says that it was here",
+        Values::Words(sources),
+    ),
     label("state", "", "The state of the volume", Values::Words(states)),
     label("version", "", "The version of the agent", Values::Bounded("one")),
     label(
@@ -140,7 +145,7 @@ fn holds() -> Vec<&'static str> {
 }
 
 fn errnos() -> Vec<&'static str> {
-    COUNTED.iter().map(|row| row.name).chain([Errno::OTHER.label()]).collect()
+    COUNTED.iter().map(|row| row.name).chain([Errno::UNKNOWN, Errno::OTHER].map(Errno::label)).collect()
 }
 
 fn families() -> Vec<&'static str> {
@@ -186,7 +191,7 @@ fn source_names() -> Vec<&'static str> {
 }
 
 fn sources() -> Vec<&'static str> {
-    [Source::Bpf, Source::Fanotify, Source::Probe, Source::Sysfs].map(Source::label).to_vec()
+    Source::ALL.map(Source::label).to_vec()
 }
 
 fn states() -> Vec<&'static str> {

@@ -86,6 +86,11 @@ impl Scrape<'_> {
             Family::MountEventsDropped => text.sample(row, &[], snapshot.mount_events_dropped),
             Family::MountTableBadLines => text.sample(row, &[], snapshot.bad_lines),
             Family::MountTableEntries => text.sample(row, &[], snapshot.scan.entries),
+            Family::MountTableLimit => {
+                if let Some(limit) = snapshot.scan.limit {
+                    text.sample(row, &[], limit);
+                }
+            }
             Family::MountTableScanSeconds => text.sample(row, &[], snapshot.scan.took.as_secs_f64()),
             Family::ProbeAbandonedWorkers => text.sample(row, &[], snapshot.abandoned_workers),
             Family::RemediationStuckHelpers => text.sample(row, &[], snapshot.stuck_helpers),

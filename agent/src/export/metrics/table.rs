@@ -63,6 +63,7 @@ pub(crate) enum Family {
     MountStackDepth,
     MountTableBadLines,
     MountTableEntries,
+    MountTableLimit,
     MountTableScanSeconds,
     ProbeAbandonedWorkers,
     ProbeDurationSeconds,
@@ -172,8 +173,8 @@ pub const TABLE: &[Row] = &[
         "mountie_ebpf_records_dropped_total",
         STABLE_COUNTER,
         &["cause"],
-        "Records of errors that were lost. With the causes counters, names and fanotify errors are not counted; with \
-         ring and agent only calls on names are not, the other counts are complete.",
+        "Records of errors that were lost. With the causes counters, names, refused, faults and fanotify errors are \
+         not counted; with ring and agent only calls on names are not, the other counts are complete.",
     ),
     row(
         Family::EbpfRunsSkipped,
@@ -225,6 +226,14 @@ pub const TABLE: &[Row] = &[
         STABLE_GAUGE,
         &[],
         "Mounts in the table at the last scan.",
+    ),
+    row(
+        Family::MountTableLimit,
+        "mountie_mount_table_limit",
+        STABLE_GAUGE,
+        &[],
+        "Mounts that the table may have (the sysctl fs.mount-max): at the limit every further mount fails with ENOSPC. \
+         Missing where the kernel does not say.",
     ),
     row(
         Family::MountTableScanSeconds,
@@ -354,7 +363,7 @@ pub const TABLE: &[Row] = &[
         "mountie_volume_errors_total",
         STABLE_COUNTER,
         &["volume", "errno", "op", "source"],
-        "Failed operations on the volume since the agent started; evidence, not a verdict. The operations request, device, filesystem and writeback are other sights of failures that calls may have met as well: do not add them to those. either is a call on two files of which only one need have failed.",
+        "Failed operations on the volume since the agent started; evidence, not a verdict. The operations request, device, filesystem and writeback are other sights of failures that calls may have met as well: do not add them to those. either is a call on two files of which only one need have failed. What the source bpf_name counts was placed by the text of a name: where a symbolic link leads to another volume, it was there. A store to a mapped file that fails (fault) tells no errno: it may be lack of room.",
     ),
     row(
         Family::VolumeIncident,

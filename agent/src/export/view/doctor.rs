@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::super::Snapshot;
 use super::super::words::orders;
 use crate::sensor::{ProgramState, ProgramStatus, ScanStats, SourceName, SourceState};
-use crate::sys::mount_limit::mount_limit;
+use crate::sys::mount_limit::is_near;
 
 /// Facts about this host, gathered once at the start by whoever composes the agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -110,6 +110,9 @@ pub struct ProgramView {
     pub reason: Option<String>,
     /// What is lost without it.
     pub lost_without: String,
+    /// Whether that is lost now. An older agent does not say so of what it has left out.
+    #[serde(default)]
+    pub is_lost: bool,
     /// What stands in for it.
     #[serde(default)]
     pub fallback: String,
@@ -182,16 +185,16 @@ fn all_paused(snapshot: &Snapshot) -> Option<String> {
 }
 
 impl MountsView {
-    /// What a scan counted, beside the limit of this moment; `None` where nothing was scanned.
+    /// What a scan counted, beside the limit; `None` where nothing was scanned.
     pub(crate) fn of_scan(scan: ScanStats) -> Option<Self> {
         let count = u64::try_from(scan.entries).unwrap_or(u64::MAX);
-        (count > 0).then(|| Self { count, limit: mount_limit() })
+        (count > 0).then_some(Self { count, limit: scan.limit })
     }
 
-    /// The limit, where four fifths of it are used: containers that are started, and repairs, may come to it soon.
+    /// The limit, where it is near: containers that are started, and repairs, may come to it soon.
     #[must_use]
     pub fn close_to(self) -> Option<u64> {
-        self.limit.filter(|limit| self.count.saturating_mul(5) > limit.saturating_mul(4))
+        self.limit.filter(|limit| is_near(self.count, *limit))
     }
 }
 
@@ -212,9 +215,13 @@ impl ProgramView {
         let (state, reason) = match &program.state {
             ProgramState::Attached => (ProgramWord::Attached, None),
             ProgramState::Covered(by) => (ProgramWord::NotNeeded, Some(format!("covered by {by}"))),
-            ProgramState::NotChosen(reason) => (ProgramWord::NotChosen, Some(reason.clone())),
+            ProgramState::NotChosen(reason) | ProgramState::Forgone(reason) => {
+                (ProgramWord::NotChosen, Some(reason.clone()))
+            }
             ProgramState::Waits(reason) => (ProgramWord::Waits, Some(reason.clone())),
-            ProgramState::Failed(reason) => (ProgramWord::Failed, Some(reason.clone())),
+            ProgramState::Absent(reason) | ProgramState::Failed(reason) => {
+                (ProgramWord::Failed, Some(reason.clone()))
+            }
         };
         Self {
             program: program.program.to_owned(),
@@ -223,6 +230,7 @@ impl ProgramView {
             state,
             reason,
             lost_without: program.lost_without.to_owned(),
+            is_lost: program.state.is_lost(),
             fallback: program.fallback.to_owned(),
         }
     }

@@ -1,7 +1,7 @@
 //! The processes that met an error, and the tasks that wait.
 
 use agent_core::errno::Errno;
-use agent_core::observation::{BlockedTask, Op, Task};
+use agent_core::observation::{BlockedTask, Op, Source, Task};
 use agent_core::status::VolumeStatus;
 use agent_core::time::Monotonic;
 use schemars::JsonSchema;
@@ -20,6 +20,9 @@ pub struct CulpritView {
     pub errno: String,
     /// Doing what.
     pub op: String,
+    /// Whether only the text of a name says that it was on this volume: a symbolic link may have led elsewhere.
+    #[serde(default)]
+    pub by_name: bool,
     /// Name of the thread, escaped.
     pub comm: String,
     /// Process id.
@@ -47,6 +50,9 @@ pub struct BlockedView {
     pub call: String,
     /// `S`: signals reach it; `D`: only fatal ones, or none.
     pub state: String,
+    /// Whether only the text of a name says that it waits here: a symbolic link may have led elsewhere.
+    #[serde(default)]
+    pub by_name: bool,
     /// The first census that found it in this call.
     pub since: Timestamp,
     /// How long ago that was.
@@ -59,10 +65,11 @@ pub struct BlockedView {
 
 impl CulpritView {
     pub(super) fn of(volume: &VolumeStatus, snapshot: &Snapshot) -> Vec<Self> {
-        let view = |(at, errno, op, task): &(Monotonic, Errno, Op, Task)| Self {
+        let view = |(at, (errno, op, source), task): &(Monotonic, (Errno, Op, Source), Task)| Self {
             at: snapshot.clock().at(*at),
             errno: words::errno(*errno),
             op: op.label().to_owned(),
+            by_name: *source == Source::BpfName,
             comm: task.comm.clone(),
             pid: task.pid,
             tid: task.tid,
@@ -81,6 +88,7 @@ impl BlockedView {
             tid: blocked.task.tid,
             call: blocked.call.clone(),
             state: if blocked.is_deep { "D" } else { "S" }.to_owned(),
+            by_name: blocked.is_by_name,
             since: snapshot.clock().at(blocked.since),
             seconds: snapshot.at.since(blocked.since).as_secs_f64(),
             cgroup: cgroup(&blocked.task, snapshot),

@@ -124,6 +124,8 @@ pub(crate) fn touches(action: &Action, plan: &Plan) -> String {
             program_name(argv)
         ),
         Action::CheckStaged { .. } => format!("reads the new mount at {stage}; changes nothing"),
+        Action::CheckSource { .. } => "reads the device; changes nothing".to_owned(),
+        Action::MountAgain => format!("{mountpoint} shows {old} again, read-only, where no new mount came"),
         Action::UnmountOld => {
             format!(
                 "takes {old} away from {mountpoint}, which is empty until the new one is shown; only if nobody uses it"

@@ -1,19 +1,18 @@
 //! Reading one block of the device under a file system, past the cache.
 //!
-//! For block-backed volumes without data to read otherwise. The device is found by its number, never by the
-//! source that the mount table shows (which may be a name that now belongs to another disk). Where there is
-//! no way to look (no node in this `/dev`, no permission) the step proves nothing and reports nothing.
+//! For block-backed volumes: what a file system answers may come from its caches. The device is found by its
+//! number, never by the source that the mount table shows (which may be a name that now belongs to another disk).
+//! Where there is no way to look (no node in this `/dev`, no permission) the step proves nothing and reports nothing.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use agent_core::id::SuperblockId;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, major, minor, open};
 use rustix::io::Errno;
 
-use super::{number, open_root};
+use super::{btrfs, number};
 use crate::probe::protocol::Request;
-use crate::sys;
 use crate::sys::device_name::device_name;
 use crate::sys::direct_read::{BLOCK, Buffer};
 
@@ -25,18 +24,42 @@ const BY_NUMBER: &str = "/sys/dev/block";
 /// kernel: `MTD_BLOCK_MAJOR`, include/uapi/linux/major.h.
 const MTD_BLOCK_MAJOR: u32 = 31;
 
-/// Whether a block could be read; `false` when there was no way to look.
-pub(super) fn read(root: &OwnedFd, request: &Request) -> Result<bool, agent_core::errno::Errno> {
+/// What the devices under a file system say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Storage {
+    /// There was no way to look.
+    Unseen,
+    /// A block could be read of each that could be looked at.
+    Whole,
+    /// One of several does not answer, and the others have copies of what is on it.
+    Short,
+}
+
+/// Reads a block of each device.
+pub(super) fn read(root: &OwnedFd, request: &Request) -> Result<Storage, agent_core::errno::Errno> {
     if request.fstype == "btrfs" {
-        return read_any(&btrfs_devices(root)).map_err(number);
+        let Some(uuid) = btrfs::uuid_of(root) else { return Ok(Storage::Unseen) };
+        let answers: Vec<_> = btrfs::devices(&uuid).into_iter().map(|device| read_one(device?)).collect();
+        return together(&answers, || btrfs::has_copies(&uuid)).map_err(number);
     }
     if request.superblock.major == 0 {
-        return Ok(false);
+        return Ok(Storage::Unseen);
     }
     if is_removed(request.superblock, Path::new(BY_NUMBER)) {
         return Err(number(Errno::NODEV));
     }
-    read_any(&[request.superblock]).map_err(number)
+    together(&[read_one(request.superblock)], || false).map_err(number)
+}
+
+/// A mirror with one dead disk still serves. Where nothing is kept twice, what was on that disk is gone.
+fn together(answers: &[Result<bool, Errno>], has_copies: impl FnOnce() -> bool) -> Result<Storage, Errno> {
+    let is_read = answers.contains(&Ok(true));
+    match answers.iter().find_map(|answer| answer.err()) {
+        Some(errno) if !is_read || !has_copies() => Err(errno),
+        Some(_) => Ok(Storage::Short),
+        None if is_read => Ok(Storage::Whole),
+        None => Ok(Storage::Unseen),
+    }
 }
 
 /// Whether the kernel no longer knows the device that a mounted file system sits on: it was pulled out.
@@ -45,19 +68,6 @@ fn is_removed(device: SuperblockId, by_number: &Path) -> bool {
         && open(by_number, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_ok()
         && open(by_number.join(device.to_string()), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).err()
             == Some(Errno::NOENT)
-}
-
-/// One device that answers is enough: a mirror with one dead disk still serves.
-fn read_any(devices: &[SuperblockId]) -> Result<bool, Errno> {
-    let mut failure = None;
-    for device in devices {
-        match read_one(*device) {
-            Ok(true) => return Ok(true),
-            Ok(false) => {}
-            Err(errno) => failure = failure.or(Some(errno)),
-        }
-    }
-    failure.map_or(Ok(false), Err)
 }
 
 fn read_one(device: SuperblockId) -> Result<bool, Errno> {
@@ -100,24 +110,6 @@ fn open_node(node: &Path, device: SuperblockId) -> Result<Option<OwnedFd>, Errno
     Ok(is_it(fstat(&file)?).then_some(file))
 }
 
-/// The devices of a btrfs, whose own number is anonymous. Empty when they cannot be told.
-///
-/// kernel: `/sys/fs/btrfs/UUID/devices`, fs/btrfs/sysfs.c, since 3.14.
-fn btrfs_devices(root: &OwnedFd) -> Vec<SuperblockId> {
-    let uuid = open_root(root).ok().and_then(|directory| sys::btrfs::uuid(directory.as_fd()).ok());
-    let Some(uuid) = uuid else { return Vec::new() };
-    let Ok(entries) = std::fs::read_dir(Path::new("/sys/fs/btrfs").join(uuid).join("devices")) else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("dev")).ok())
-        .filter_map(|text| {
-            let (major, minor) = text.trim().split_once(':')?;
-            Some(SuperblockId { major: major.parse().ok()?, minor: minor.parse().ok()? })
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +129,23 @@ mod tests {
     fn a_node_that_is_no_block_device_is_not_opened() {
         let number = SuperblockId { major: 1, minor: 3 };
         assert!(matches!(open_node(Path::new("/dev/null"), number), Ok(None)));
-        assert_eq!(read_any(&[SuperblockId { major: 4095, minor: 77 }]), Ok(false));
+        assert_eq!(read_one(SuperblockId { major: 4095, minor: 77 }), Ok(false));
+    }
+
+    #[test]
+    fn a_dead_disk_among_several_is_a_fault_where_nothing_is_kept_twice() {
+        let (read, unseen, dead) = (Ok(true), Ok(false), Err(Errno::IO));
+        for (answers, copies, expected) in [
+            (&[read, read][..], false, Ok(Storage::Whole)),
+            (&[read, unseen], false, Ok(Storage::Whole)),
+            (&[unseen, unseen], false, Ok(Storage::Unseen)),
+            (&[], false, Ok(Storage::Unseen)),
+            (&[read, dead], true, Ok(Storage::Short)),
+            (&[read, dead], false, Err(Errno::IO)),
+            (&[dead, dead], true, Err(Errno::IO)),
+            (&[unseen, dead], true, Err(Errno::IO)),
+        ] {
+            assert_eq!(together(answers, || copies), expected, "{answers:?} {copies}");
+        }
     }
 }

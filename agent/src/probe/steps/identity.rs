@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::{failed, number};
 use crate::probe::protocol::Request;
+use crate::sys::mountinfo::own::{OWN_TABLE, find_place};
 use crate::sys::mountinfo::{Place, parse_place};
 
 /// What the kernel says is at the path.
@@ -29,7 +30,7 @@ struct Found {
 /// Opens the mount point as a mere place, and makes sure that it is the expected mount.
 pub(super) fn open(request: &Request) -> Result<OwnedFd, ProbeResult> {
     if request.is_automount {
-        check_table(request, File::open(MOUNTINFO).ok().map(BufReader::new))?;
+        check_table(request, File::open(OWN_TABLE).ok().map(BufReader::new))?;
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root =
@@ -88,12 +89,10 @@ fn compare(
     if superblock == request.superblock { Ok(()) } else { Err(ProbeResult::WrongMount { found: superblock }) }
 }
 
-/// The mount table of the worker's namespace.
-const MOUNTINFO: &str = "/proc/thread-self/mountinfo";
-
 /// Field 3 of the line of this mount, in the mount table of the worker's namespace.
 fn superblock_in_table(mount_id: u64) -> Option<SuperblockId> {
-    find_superblock(BufReader::new(File::open(MOUNTINFO).ok()?), mount_id)
+    let table = BufReader::new(File::open(OWN_TABLE).ok()?);
+    find_place(table, MountId(u32::try_from(mount_id).ok()?)).map(|place| place.superblock)
 }
 
 /// Makes sure, without a step on the path, that an automount has not expired since the order was made: a walk to a
@@ -130,18 +129,6 @@ fn check_table(request: &Request, table: Option<impl BufRead>) -> Result<(), Pro
 fn is_trap(line: &[u8]) -> bool {
     const TYPE: &[u8] = b" - autofs ";
     line.windows(TYPE.len()).any(|part| part == TYPE)
-}
-
-fn find_superblock(mut table: impl BufRead, mount_id: u64) -> Option<SuperblockId> {
-    let mut line = Vec::new();
-    while table.read_until(b'\n', &mut line).ok()? > 0 {
-        let place = parse_place(&line).ok().filter(|place| u64::from(place.id.0) == mount_id);
-        if let Some(place) = place {
-            return Some(place.superblock);
-        }
-        line.clear();
-    }
-    None
 }
 
 #[cfg(test)]
@@ -204,14 +191,6 @@ mod tests {
         assert_eq!(judge(None, OTHER, None), Some(OTHER));
         let found = Found { mount_id: None, device: OTHER };
         assert_eq!(compare(&found, &request("btrfs"), |_| None), Ok(()));
-    }
-
-    #[test]
-    fn the_table_is_searched_by_whole_ids_and_odd_lines_are_skipped() {
-        let table =
-            b"45 1 0:5 / /a rw - tmpfs t rw\n\xff\xfe\n\n455 28 8:33 / /mnt/a rw - ext4 /dev/sdc1 rw\n";
-        assert_eq!(find_superblock(&table[..], 455), Some(DISK));
-        assert_eq!(find_superblock(&table[..], 4), None);
     }
 
     #[test]

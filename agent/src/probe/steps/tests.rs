@@ -226,18 +226,25 @@ fn without_a_sentinel_the_device_is_read() {
 }
 
 #[test]
-fn on_btrfs_the_device_is_read_although_the_sentinel_lies_in_cached_metadata() {
-    in_private_namespace(|lab| {
-        let Some((image, place)) = mount_image("btrfs", lab, "noatime") else { return };
-        std::fs::write(place.join(DEFAULT_SENTINEL), "here").unwrap();
-        rustix::fs::sync();
-        let request = request_for(&place);
-        let (before, steps) = run(&request);
-        assert!(matches!(before, ProbeResult::Ok(ProbeOk { read_data: true, .. })), "{before:?}");
-        assert_eq!(steps.last(), Some(&ProbeStep::Device));
-        drop_to_zero(&image);
-        assert_eq!(result(&request), ProbeResult::Failed { step: ProbeStep::Device, errno: EIO });
-    });
+fn the_device_is_read_although_the_sentinel_lies_in_cached_metadata() {
+    let inline: &[&str] = &["-O", "inline_data", "-I", "256"];
+    for (fstype, arguments) in [("btrfs", &[][..]), ("ext4", inline)] {
+        in_private_namespace(|lab| {
+            let Some((image, place)) = mount_image_with(fstype, lab, "noatime", arguments) else { return };
+            std::fs::write(place.join(DEFAULT_SENTINEL), "here").unwrap();
+            rustix::fs::sync();
+            let request = request_for(&place);
+            let (before, steps) = run(&request);
+            assert!(
+                matches!(before, ProbeResult::Ok(ProbeOk { read_data: true, read_device: true, .. })),
+                "{fstype} {before:?}"
+            );
+            assert_eq!(steps.last(), Some(&ProbeStep::Device));
+            drop_to_zero(&image);
+            let dead = ProbeResult::Failed { step: ProbeStep::Device, errno: EIO };
+            assert_eq!(result(&request), dead, "{fstype}");
+        });
+    }
 }
 
 #[test]

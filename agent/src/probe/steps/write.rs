@@ -4,9 +4,14 @@
 //! system has none (NFS, most FUSE) a named file is written, closed and removed. Its name is the same each
 //! time for one mount point of one node, so that what a dead worker left is found and removed by the next
 //! probe, also by one of a later version: at most one file of one block ever stays. And it is another for every
-//! mount point and node, since several of them may show the same directory of a server at the same time.
+//! mount point and node, since several of them may show the same directory of a server at the same time. A node
+//! is known by its machine id: an agent in a container has the name of that, which is another after every update.
+//!
+//! Whoever may write there can take the name. What is not a probe's stays, and the next of a few names is taken; where
+//! all are taken nothing is written, which says nothing against the volume.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use agent_core::hash::hash;
 use agent_core::path::BytePath;
@@ -22,11 +27,13 @@ use crate::sys::sentinel;
 /// What is written. Anybody who meets the file can read what it is.
 const LINE: &[u8] = b"mountie write probe\n";
 
+/// So many names are tried where somebody else has taken them.
+const NAMES: u8 = 4;
+
 /// Writes and removes; `true` when data reached the storage.
 pub(super) fn write(root: BorrowedFd<'_>, request: &Request) -> Result<bool, agent_core::errno::Errno> {
     let name = name(&request.mountpoint);
-    with_rights(request, || write_block(root, &name)).map_err(number)?;
-    Ok(true)
+    with_rights(request, || write_block(root, &name)).map_err(number)
 }
 
 /// The directory may belong to anybody: the worker itself may write all the same. A user whom the request names has
@@ -36,16 +43,33 @@ pub(super) fn with_rights<T>(request: &Request, act: impl FnOnce() -> T) -> T {
 }
 
 fn name(mountpoint: &BytePath) -> String {
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '.';
-    let node: String = host.to_string_lossy().chars().filter(plain).take(64).collect();
+    /// Asked for once: the file is on the root file system, which this look is not about.
+    static NODE: OnceLock<String> = OnceLock::new();
+    let node = NODE.get_or_init(|| {
+        let id = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
+        node(&id, &nix::unistd::gethostname().unwrap_or_default().to_string_lossy())
+    });
     format!(".mountie-probe-{node}-{:016x}", hash(mountpoint.as_bytes()))
 }
 
-fn write_block(root: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+/// Of the namespace that the worker looks in. It holds 32 digits once the node has been set up, and is nobody else's
+/// business: only a hash of it is shown.
+const MACHINE_ID: &str = "/etc/machine-id";
+
+/// What tells this node from others, as far as anything does.
+fn node(machine_id: &str, host: &str) -> String {
+    let id = machine_id.trim();
+    if id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return format!("{:016x}", hash(id.as_bytes()));
+    }
+    let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '.';
+    host.chars().filter(plain).take(64).collect()
+}
+
+fn write_block(root: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     match openat(root, ".", flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => write_and_close(file),
+        Ok(file) => write_and_close(file).map(|()| true),
         // kernel: `do_tmpfile`, fs/namei.c, since 3.11: EOPNOTSUPP where the file system lacks it; EISDIR
         // from one that does not know the flag; ENOSYS from a FUSE daemon (since 6.2) that does not.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOSYS | Errno::INVAL) => write_named(root, name),
@@ -53,16 +77,33 @@ fn write_block(root: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     }
 }
 
-fn write_named(root: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let create = || openat(root, name, flags, Mode::RUSR | Mode::WUSR);
-    let file = match create() {
-        Err(Errno::EXIST) => {
-            remove_leftover(root, name)?;
-            create()?
+fn write_named(root: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
+    for number in 0..NAMES {
+        let name = if number == 0 { name.to_owned() } else { format!("{name}-{number}") };
+        match create(root, &name) {
+            Ok(file) => return write_and_remove(root, &name, file).map(|()| true),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
         }
-        result => result?,
-    };
+    }
+    Ok(false)
+}
+
+/// Makes the file, in place of what a dead worker may have left. `EEXIST`: it is somebody else's.
+fn create(root: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let make = || openat(root, name, flags, Mode::RUSR | Mode::WUSR);
+    match make() {
+        Err(Errno::EXIST) => match remove_leftover(root, name) {
+            Ok(()) | Err(Errno::NOENT) => make(),
+            Err(Errno::PERM | Errno::ACCESS) => Err(Errno::EXIST),
+            Err(errno) => Err(errno),
+        },
+        result => result,
+    }
+}
+
+fn write_and_remove(root: BorrowedFd<'_>, name: &str, file: OwnedFd) -> Result<(), Errno> {
     let written = write_and_close(file);
     match unlinkat(root, name, AtFlags::empty()) {
         // Somebody else has cleaned up.
@@ -130,7 +171,7 @@ mod tests {
         in_private_namespace(|lab| {
             let place = mount_tmpfs(lab.join("a"));
             let root = File::open(&place).unwrap();
-            assert_eq!(write_named(root.as_fd(), "probe"), Ok(()));
+            assert_eq!(write_named(root.as_fd(), "probe"), Ok(true));
             assert_eq!(count(&place), 0);
         });
     }
@@ -147,20 +188,36 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_worker_left_is_replaced_and_nothing_else_is() {
+    fn what_a_dead_worker_left_is_replaced_and_what_is_a_strangers_stays_and_is_no_fault() {
         in_private_namespace(|lab| {
             let place = mount_tmpfs(lab.join("a"));
             let root = File::open(&place).unwrap();
             std::fs::write(place.join("probe"), "half").unwrap();
-            assert_eq!(write_named(root.as_fd(), "probe"), Ok(()));
+            assert_eq!(write_named(root.as_fd(), "probe"), Ok(true));
             assert_eq!(count(&place), 0);
 
             std::fs::write(place.join("probe"), [0; BLOCK + 1]).unwrap();
-            assert_eq!(write_named(root.as_fd(), "probe"), Err(Errno::EXIST));
-            std::os::unix::fs::symlink("probe", place.join("link")).unwrap();
-            assert_eq!(write_named(root.as_fd(), "link"), Err(Errno::EXIST));
-            assert_eq!(count(&place), 2);
+            std::os::unix::fs::symlink("probe", place.join("probe-1")).unwrap();
+            std::fs::create_dir(place.join("probe-2")).unwrap();
+            std::fs::write(place.join("probe-3"), "half").unwrap();
+            assert_eq!(write_named(root.as_fd(), "probe"), Ok(true));
+            assert_eq!(count(&place), 3);
+            std::fs::create_dir(place.join("probe-3")).unwrap();
+            assert_eq!(write_named(root.as_fd(), "probe"), Ok(false), "nothing is written");
+            assert_eq!(count(&place), 4);
         });
+    }
+
+    #[test]
+    fn a_node_is_known_by_its_machine_id_whatever_its_name() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let known = node(&format!("{id}\n"), "pod-7f3a");
+        assert!(known.len() == 16 && !id.contains(&known), "{known}");
+        assert_eq!(known, node(id, "pod-b81c"));
+        assert_ne!(known, node("f123456789abcdef0123456789abcdef", "pod-7f3a"));
+        for unset in ["", "uninitialized\n", "0123"] {
+            assert_eq!(node(unset, "web-1.example/\u{7}"), "web-1.example", "{unset}");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) fn exchange(
     Ok(exchanged)
 }
 
-/// It lay inside another one and went with that; or the new one is there already, by propagation.
+/// The new one is there already, by propagation; or that took away the one it lay inside.
 fn fill(scene: &Scene, bind: &Bind, place: &Place, tree: &OwnedFd) -> Result<Exchanged, Stop> {
     if !scene.stack(&bind.mount.mountpoint)?.is_empty() {
         return Ok(Exchanged::default());
@@ -126,7 +126,8 @@ fn back_to_back(
     top: &Mount,
     tree: &OwnedFd,
 ) -> Result<Duration, Stop> {
-    let keepsake = mount_exactly::clone_tree(held.as_fd()).ok();
+    // With all that is inside: it goes with the old one.
+    let keepsake = mount_exactly::clone_whole(held.as_fd()).ok();
     say(format!("detach the old mount at {} and mount the new one", top.mountpoint));
     hold(scene, place, top)?;
     let begun = clock::now();

@@ -44,6 +44,14 @@ fn the_old_mount_is_replaced_and_its_doubles_go_first() {
 }
 
 #[test]
+fn what_was_moved_onto_a_mount_of_somebody_else_is_noticed() {
+    let table = MountTable::new(stack(&[OTHER, NEW]));
+    assert!(!lies_on(&table, MountId(11), MountId(9)), "theirs came in between");
+    assert!(lies_on(&table, MountId(11), MountId(10)));
+    assert!(lies_on(&table, MountId(99), MountId(9)), "no line says nothing");
+}
+
+#[test]
 fn a_guard_makes_room_whatever_is_known_of_the_old_one() {
     let mut guarded = stack(&[OTHER, OTHER]);
     guarded[1].source = agent_core::remediation::consumers::guard_source(

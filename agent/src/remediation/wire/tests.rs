@@ -13,6 +13,7 @@ fn plan(reason: Option<Reason>, old: Option<SuperblockId>) -> Plan {
         id: PlanId(7),
         volume: VolumeId::new("models"),
         server: None,
+        dead: None,
         reason,
         mountpoint: BytePath::new(*b"/mnt/caf\xe9"),
         stage: "/run/mountie/stage/7".into(),
@@ -34,7 +35,8 @@ fn received(plan: &Plan, action: &Action, known: Known) -> Request {
 
 #[test]
 fn a_request_brings_all_that_a_child_needs() {
-    let former: Former = serde_json::from_str(r#"{"options":[114,111],"shared":5}"#).unwrap();
+    let former: Former =
+        serde_json::from_str(r#"{"options":[114,111],"shared":5,"unbindable":false}"#).unwrap();
     let known = Known {
         number_proves_nothing: true,
         staged_is_good: true,
@@ -224,7 +226,7 @@ fn a_step_survives_the_wire() {
         step.number_proves_nothing = true;
         step.namespaces = vec![WireNamespace { number: 7, process: 8 }];
         step.detached = vec![9];
-        step.former = serde_json::from_str(r#"{"options":[114,111],"is_shared":true}"#).unwrap();
+        step.former = serde_json::from_str(r#"{"options":[114,111],"unbindable":true}"#).unwrap();
         assert!(step.former.is_some());
         let text = serde_json::to_string(&Line::Done(Box::new(step.clone().into()))).unwrap();
         assert!(!text.contains('\n'));
@@ -237,4 +239,14 @@ fn a_step_survives_the_wire() {
 fn paths_and_contents_keep_every_byte() {
     let text = serde_json::to_string(&WireSentinel::from(&sentinel())).unwrap();
     assert_eq!(Sentinel::from(serde_json::from_str::<WireSentinel>(&text).unwrap()), sentinel());
+}
+
+#[test]
+fn what_is_dead_and_held_arrives() {
+    let dead = SuperblockId { major: 0, minor: 46 };
+    for dead in [None, Some(BTreeSet::new()), Some(BTreeSet::from([dead]))] {
+        let plan = Plan { dead: dead.clone(), ..plan(Some(Reason::Missing), None) };
+        let got = received(&plan, &Action::Unstage, Known::default());
+        assert_eq!(got.dead, dead.map(|dead| dead.into_iter().map(SuperblockId::to_kernel).collect()));
+    }
 }

@@ -46,6 +46,14 @@ struct Reader {
     roots: [PathBuf; 2],
 }
 
+/// A tracked superblock that a call is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Found {
+    s_dev: u32,
+    /// Whether only the text of a name says so.
+    is_by_name: bool,
+}
+
 /// What one answer has found out so far.
 struct Round<'a> {
     tracked: &'a BTreeSet<u32>,
@@ -112,7 +120,7 @@ impl Reader {
             _ => return None,
         };
         let mnt_ns = self.proc.mnt_ns(thread);
-        let s_dev = self.place(thread, (&call, row), mnt_ns, round)?;
+        let found = self.place(thread, (&call, row), (mnt_ns, stat.state), round)?;
         if self.proc.waits_for_a_program(thread, stat.state) {
             return None;
         }
@@ -125,7 +133,8 @@ impl Reader {
             started: stat.started,
             switches: self.proc.switches(thread),
             calls: self.proc.data_calls(thread),
-            s_dev,
+            s_dev: found.s_dev,
+            by_name: u32::from(found.is_by_name),
             syscall: u32::try_from(call.number).ok()?,
             state,
             ..BlockedRecord::default()
@@ -148,18 +157,19 @@ impl Reader {
         &self,
         thread: u32,
         (call, row): (&InCall, &SyscallRow),
-        mnt_ns: u32,
+        (mnt_ns, state): (u32, u8),
         round: &mut Round<'_>,
-    ) -> Option<u32> {
+    ) -> Option<Found> {
         let argument = |number: u8| call.arguments.get(usize::from(number)).copied();
         let descriptor = |number: u8| self.proc.of_descriptor(thread, argument(number)?);
         let places = if row.kind == kind::DESCRIPTOR {
+            let first = descriptor(row.first);
             let second = (row.second != NO_ARGUMENT).then(|| descriptor(row.second));
-            // Who copies into a pipe or a socket waits for its reader.
-            if second == Some(None) {
+            // Who copies into a pipe or a socket waits for its reader, but not where signals do not end the wait.
+            if state != b'D' && (first.is_none() || second == Some(None)) {
                 return None;
             }
-            [descriptor(row.first), second.flatten()]
+            [first, second.flatten()]
         } else {
             let name =
                 |directory: u8, name: u8| self.proc.of_name(thread, argument(directory), argument(name)?);
@@ -172,15 +182,19 @@ impl Reader {
             return None;
         }
         let mounts = round.mounts.entry(mnt_ns).or_insert_with(|| self.proc.mounts(thread));
-        places.iter().filter_map(|place| mounts.at(place)).find(|s_dev| round.tracked.contains(s_dev))
+        let found = |place: &Place| {
+            let is_by_name = matches!(place, Place::Path(_));
+            mounts.at(place).map(|s_dev| Found { s_dev, is_by_name })
+        };
+        places.iter().filter_map(found).find(|found| round.tracked.contains(&found.s_dev))
     }
 
     fn place_of_name(&self, thread: u32, round: &mut Round<'_>) -> Option<u32> {
         let (call, row) = self.call(thread, round)?;
         let mnt_ns = self.proc.mnt_ns(thread);
         let state = self.proc.stat(thread)?.state;
-        let s_dev = self.place(thread, (&call, row), mnt_ns, round)?;
-        (!self.proc.waits_for_a_program(thread, state)).then_some(s_dev)
+        let found = self.place(thread, (&call, row), (mnt_ns, state), round)?;
+        (!self.proc.waits_for_a_program(thread, state)).then_some(found.s_dev)
     }
 }
 

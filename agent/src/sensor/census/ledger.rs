@@ -66,6 +66,11 @@ impl Wait {
             && record.switches.wrapping_sub(self.switches) <= forgiven.saturating_add(1)
     }
 
+    /// Whether nothing but the text of a name says where.
+    const fn is_by_name(&self) -> bool {
+        self.record.by_text != 0 || self.record.by_name != 0
+    }
+
     const fn superblock(&self) -> u32 {
         match self.text {
             Some(s_dev) => s_dev,
@@ -137,18 +142,19 @@ impl Ledger {
         self.waits.values().any(|wait| tracked(wait.superblock()))
     }
 
-    /// What has waited there since an earlier census, by superblock and root, longest first.
+    /// What has waited there since an earlier census, by superblock and root, longest first; apart, what only a name
+    /// places there.
     pub(super) fn blocked(&self, tracked: impl Fn(u32) -> bool) -> Vec<BlockedOn> {
-        let mut places: BTreeMap<(u32, u64), Vec<&Wait>> = BTreeMap::new();
+        let mut places: BTreeMap<(u32, u64, bool), Vec<&Wait>> = BTreeMap::new();
         for (call, wait) in &self.waits {
             let is_placed = !call.by_text || wait.text.is_some();
             if is_placed && wait.since < self.at && tracked(wait.superblock()) {
                 // The root belongs to the directory that the name starts from.
                 let root = if wait.superblock() == call.s_dev { wait.record.root_ino } else { 0 };
-                places.entry((wait.superblock(), root)).or_default().push(wait);
+                places.entry((wait.superblock(), root, wait.is_by_name())).or_default().push(wait);
             }
         }
-        let blocked_on = |((s_dev, root), mut waits): ((u32, u64), Vec<&Wait>)| {
+        let blocked_on = |((s_dev, root, _), mut waits): ((u32, u64, bool), Vec<&Wait>)| {
             waits.sort_by_key(|wait| (wait.since, wait.record.who.pid));
             BlockedOn {
                 superblock: SuperblockId::from_kernel(s_dev),
@@ -174,6 +180,7 @@ fn task(wait: &Wait) -> BlockedTask {
         call: calls::name(wait.record.syscall),
         since: wait.since,
         is_deep: wait.record.state == SLEEPS_DEEP,
+        is_by_name: wait.is_by_name(),
     }
 }
 

@@ -103,6 +103,7 @@ impl Answer {
                     u64::from(record.s_dev),
                     u64::from(record.syscall),
                     u64::from(record.state),
+                    u64::from(record.by_name),
                 ];
                 let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
                 format!("task {} {:032x}\n", words.join(" "), u128::from_be_bytes(who.comm))
@@ -128,11 +129,12 @@ impl Answer {
 
 fn task(words: &[&str], comm: &str) -> Option<BlockedRecord> {
     let numbers: Vec<u64> = words.iter().map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    let [pid, tgid, cgroup, mnt_ns, a, b, c, d, e, f, started, switches, calls, s_dev, syscall, state] =
-        *numbers.as_slice()
+    let &[pid, tgid, cgroup, mnt_ns, a, b, c, d, e, f, started, switches, calls, ref rest @ ..] =
+        numbers.as_slice()
     else {
         return None;
     };
+    let [s_dev, syscall, state, by_name] = *rest else { return None };
     let small = |number: u64| u32::try_from(number).ok();
     let who = Who {
         cgroup,
@@ -151,6 +153,7 @@ fn task(words: &[&str], comm: &str) -> Option<BlockedRecord> {
         s_dev: small(s_dev)?,
         syscall: small(syscall)?,
         state: small(state)?,
+        by_name: small(by_name)?,
         ..BlockedRecord::default()
     })
 }
@@ -180,6 +183,7 @@ mod tests {
             s_dev: 7,
             syscall: 8,
             state: 1,
+            by_name: 1,
             ..BlockedRecord::default()
         };
         let answers = [

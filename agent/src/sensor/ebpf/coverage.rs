@@ -1,4 +1,5 @@
-//! The table of programs as people see it: what one family does is not lost without the other.
+//! The table of programs as people see it: what one family does is not lost without the other, but for what it alone
+//! sees.
 
 use super::programs::{ProgramFamily, ProgramRow};
 use crate::sensor::{ProgramState, ProgramStatus};
@@ -21,18 +22,33 @@ pub(super) fn statuses(states: &[(&ProgramRow, ProgramState)]) -> Vec<ProgramSta
     let is_whole = |family: ProgramFamily| {
         let mut rows = states.iter().filter(|(row, _)| row.family == family).map(|(_, state)| state);
         rows.clone().any(|state| *state == ProgramState::Attached)
-            && !rows.any(|state| matches!(state, ProgramState::Failed(_)))
+            && !rows.any(|state| matches!(state, ProgramState::Absent(_) | ProgramState::Failed(_)))
     };
     let settle = |(row, state): &(&ProgramRow, ProgramState)| {
         let covering = other(row.family).filter(|other| is_whole(*other));
         match (state, covering) {
-            (ProgramState::NotChosen(_) | ProgramState::Failed(_), Some(other)) => {
-                status(row, ProgramState::Covered(other.label()))
+            (ProgramState::NotChosen(_), Some(other)) if row.is_alone => {
+                status(row, ProgramState::Forgone(format!("{} does not see it", other.label())))
+            }
+            (ProgramState::NotChosen(_) | ProgramState::Absent(_) | ProgramState::Failed(_), Some(other))
+                if !row.is_alone =>
+            {
+                status(row, ProgramState::Covered(covering_label(row, other)))
             }
             (state, _) => status(row, state.clone()),
         }
     };
     states.iter().map(settle).collect()
+}
+
+/// How the other family does the work of a row.
+const fn covering_label(row: &ProgramRow, other: ProgramFamily) -> &'static str {
+    match other {
+        ProgramFamily::SysExit if row.only_places => "sys_exit, by the names that calls are given",
+        ProgramFamily::Always | ProgramFamily::Extra | ProgramFamily::Fexit | ProgramFamily::SysExit => {
+            other.label()
+        }
+    }
 }
 
 /// The family that does the same work by other means.
@@ -49,6 +65,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::super::programs::PROGRAMS;
+    use super::super::syscalls;
     use super::*;
 
     /// The table by name, for states by row.
@@ -73,6 +90,31 @@ mod tests {
         });
         assert_eq!(table["vfs_read"].state, ProgramState::Covered("sys_exit"));
         assert_eq!(table["sys_exit"].state, ProgramState::Attached);
+    }
+
+    #[test]
+    fn what_only_the_other_family_sees_is_told_as_lost() {
+        let table = table(|row| match row.family {
+            ProgramFamily::Fexit => not_chosen(),
+            _ => ProgramState::Attached,
+        });
+        for name in ["sys_msync", "vfs_fsync_range", "vfs_iter_read", "vfs_iter_write", "iterate_dir"] {
+            let status = &table[name];
+            assert_eq!(status.state, ProgramState::Forgone("sys_exit does not see it".to_owned()), "{name}");
+            assert_ne!(status.fallback, "sys_exit", "{name}");
+        }
+        // Every row that sys_exit stands in for is a call that it knows, or the exact place of one.
+        for row in PROGRAMS.iter().filter(|row| row.fallback == "sys_exit") {
+            assert!(!row.is_alone, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn every_call_that_the_other_family_does_not_count_is_a_row_of_its_own_alone() {
+        use agent_common::settings::kind;
+        let noted = syscalls::rows().filter(|(_, row)| row.kind == kind::NOTED).map(|(number, _)| *number);
+        assert_eq!(noted.collect::<Vec<_>>(), [libc::SYS_msync]);
+        assert!(PROGRAMS.iter().any(|row| row.name == "sys_msync" && row.is_alone));
     }
 
     #[test]

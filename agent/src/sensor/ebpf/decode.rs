@@ -18,7 +18,7 @@ pub(super) fn op(number: u8) -> Op {
 #[must_use]
 pub(super) fn counted(key: &CounterKey, count: u64, last_ktime: u64) -> KernelErrors {
     KernelErrors {
-        source: Source::Bpf,
+        source: if key.by_name == 0 { Source::Bpf } else { Source::BpfName },
         superblock: SuperblockId::from_kernel(key.s_dev),
         root_inode: (key.root_ino != 0).then_some(key.root_ino),
         errno: Errno(key.errno),

@@ -9,6 +9,39 @@ use super::programs::Attachment;
 use crate::kernel::KernelSupport;
 use crate::kernel::capability::Capability;
 
+/// Why a program is not attached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// This kernel does not have what it hangs on or reads.
+    Absent(String),
+    /// Anything else.
+    Failed(String),
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+/// What an error of loading or attaching comes to.
+#[must_use]
+pub(super) fn refusal(
+    error: &(dyn Error + 'static),
+    attachment: Attachment,
+    support: &KernelSupport,
+) -> Refusal {
+    let reason = explain(error, attachment, support);
+    match os_error(error) {
+        Some(libc::ENOENT | NO_TRAMPOLINES) => Refusal::Absent(reason),
+        Some(libc::EPERM) if has_no_trampolines(attachment, support) => Refusal::Absent(reason),
+        _ => Refusal::Failed(reason),
+    }
+}
+
+/// `ENOTSUPP`: kernel-internal, without a name in any C library; arm64 answers so before 6.x.
+const NO_TRAMPOLINES: i32 = 524;
+
 /// The whole chain of an error as one line, then what it means here.
 #[must_use]
 pub(super) fn explain(
@@ -39,8 +72,7 @@ fn name(number: i32) -> String {
 fn meaning(number: i32, attachment: Attachment, support: &KernelSupport) -> Option<String> {
     let text = match number {
         libc::EPERM => return Some(refused(attachment, support)),
-        // Kernel-internal, without a name in any C library; arm64 answers so before 6.x.
-        524 => "this kernel has no trampolines",
+        NO_TRAMPOLINES => "this kernel has no trampolines",
         libc::ENOENT => "this kernel has no such hook",
         libc::ENOMEM => "no memory: before 5.11 raise RLIMIT_MEMLOCK or grant CAP_SYS_RESOURCE",
         libc::EBUSY => "another program holds this hook",
@@ -84,6 +116,14 @@ fn refused(attachment: Attachment, support: &KernelSupport) -> String {
             format!("refused by {filter}the kernel or a security policy{lockdown}")
         }
     }
+}
+
+/// Whether nobody may hang on functions here, whatever privileges: kernels that are hardened answer so.
+fn has_no_trampolines(attachment: Attachment, support: &KernelSupport) -> bool {
+    attachment.is_on_function()
+        && support.capabilities.is_some_and(|set| set.missing_for_programs().is_none())
+        && support.user_namespace != Some(true)
+        && !support.misses(Capability::SysResource)
 }
 
 /// The number at the bottom of the chain.
@@ -181,6 +221,24 @@ mod tests {
         }
         let text = explain(&error, Attachment::Iterator, &support("200000", None));
         assert!(text.starts_with("EINVAL: ") && !text.contains("bpf_task_pt_regs"), "{text}");
+    }
+
+    #[test]
+    fn what_a_kernel_does_not_have_is_told_from_what_it_refuses() {
+        let by = |number, attachment, set| {
+            let error = io::Error::from_raw_os_error(number);
+            refusal(&error, attachment, &support(set, None))
+        };
+        let of = |number| by(number, Attachment::FunctionEntry, "200000");
+        // A program with all privileges that may hang on no function is on a kernel that has no place for it.
+        for absent in [libc::ENOENT, NO_TRAMPOLINES, libc::EPERM] {
+            assert!(matches!(of(absent), Refusal::Absent(_)), "{absent}");
+        }
+        assert!(matches!(by(libc::EPERM, Attachment::FunctionEntry, "0"), Refusal::Failed(_)));
+        assert!(matches!(by(libc::EPERM, Attachment::RawTracepoint, "200000"), Refusal::Failed(_)));
+        for failed in [libc::EINVAL, libc::EACCES, libc::ENOMEM, libc::EBUSY] {
+            assert!(matches!(of(failed), Refusal::Failed(_)), "{failed}");
+        }
     }
 
     #[test]

@@ -82,7 +82,9 @@ const FIELDS: &[FieldRow] = rows! {
     File "vfsmount" "mnt_sb" => vfsmount_mnt_sb;
     File "super_block" "s_dev" => super_block_s_dev;
     File "dentry" "d_inode" => dentry_d_inode;
+    File "dentry" "d_parent" => dentry_d_parent;
     File "inode" "i_ino" => inode_i_ino;
+    File "inode" "i_mode" => inode_i_mode;
     Descriptor "task_struct" "files" => task_files;
     Descriptor "files_struct" "fdt" => files_struct_fdt;
     Descriptor "fdtable" "max_fds" => fdtable_max_fds;
@@ -117,8 +119,6 @@ const FIELDS: &[FieldRow] = rows! {
     Block "request" "cmd_flags" => request_cmd_flags;
     Block "gendisk" "major" => gendisk_major;
     Block "gendisk" "first_minor" => gendisk_first_minor;
-    Descriptor "inode" "i_mode" => inode_i_mode;
-    Wait "inode" "i_mode" => inode_i_mode;
     Wait "task_struct" "comm" => task_comm;
     Wait "task_struct" "flags" => task_flags;
     Wait "task_struct" "nvcsw" => task_nvcsw;
@@ -299,6 +299,7 @@ mod tests {
         assert!(layout.missing.is_empty(), "{:?}", layout.missing);
         assert_ne!(layout.offsets.mnt_namespace_inum, 0);
         assert_ne!(layout.offsets.regs_number, 0);
+        assert!(layout.offsets.task_fault_code != 0 && layout.offsets.fault_store_mask != 0);
     }
 
     /// What programs that trace others rely on: the saved registers of each architecture never move.

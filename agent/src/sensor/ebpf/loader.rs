@@ -10,7 +10,7 @@ use aya::maps::{Array, MapError};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
-use self::attacher::Attacher;
+use self::attacher::{Attacher, RowState};
 
 use super::coverage::status;
 use super::explain::explain;
@@ -174,46 +174,65 @@ fn fill_syscalls(ebpf: &mut Ebpf) -> Result<(), LoadError> {
 }
 
 /// Whether what is attached is all, part, or nothing worth having.
-fn judge(states: &[(&ProgramRow, ProgramState)], family: Family) -> Result<SourceState, LoadError> {
-    let failed = |wanted: ProgramFamily| {
-        states.iter().find_map(|(row, state)| match state {
-            // The census says itself how it does.
-            ProgramState::Failed(reason)
-                if row.family == wanted && row.attachment != Attachment::Iterator =>
-            {
-                Some((row.name, row.lost_without, reason))
-            }
-            ProgramState::Failed(_)
-            | ProgramState::Attached
-            | ProgramState::Waits(_)
-            | ProgramState::NotChosen(_)
-            | ProgramState::Covered(_) => None,
-        })
-    };
-    let attached = |wanted: ProgramFamily| {
-        states.iter().any(|(row, state)| row.family == wanted && *state == ProgramState::Attached)
-    };
-    let used = if attached(ProgramFamily::SysExit) { ProgramFamily::SysExit } else { ProgramFamily::Fexit };
-    if !attached(used) {
+fn judge(states: &[RowState], family: Family) -> Result<SourceState, LoadError> {
+    if !is_attached(states, used(states)) {
         let wanted = if family == Family::Fexit { ProgramFamily::Fexit } else { ProgramFamily::SysExit };
-        let reason = failed(wanted).map_or("nothing was tried", |(_, _, reason)| reason);
+        let reason = failed(states, wanted).map_or("nothing was tried", |(_, reason)| reason);
         return Err(LoadError::NothingAttached(reason.to_owned()));
     }
-    let worst = failed(used).or_else(|| failed(ProgramFamily::Always));
-    Ok(match worst {
-        Some((name, lost, reason)) => SourceState::Degraded(format!("without {name}: {lost} ({reason})")),
+    Ok(how_far(states))
+}
+
+/// Whether what is attached is all or part.
+pub(super) fn how_far(states: &[RowState]) -> SourceState {
+    let wanted = [used(states), ProgramFamily::Always, ProgramFamily::Extra];
+    match wanted.into_iter().find_map(|family| failed(states, family)) {
+        Some((row, reason)) => {
+            SourceState::Degraded(format!("without {}: {} ({reason})", row.name, row.lost_without))
+        }
         None => SourceState::Running,
+    }
+}
+
+/// The family that counts calls.
+fn used(states: &[RowState]) -> ProgramFamily {
+    let sys_exit = ProgramFamily::SysExit;
+    if is_attached(states, sys_exit) { sys_exit } else { ProgramFamily::Fexit }
+}
+
+fn is_attached(states: &[RowState], family: ProgramFamily) -> bool {
+    states.iter().any(|(row, state)| row.family == family && *state == ProgramState::Attached)
+}
+
+/// The first program of a family that is missed, and why. A kernel without the hook of an extra one is none the worse.
+fn failed(states: &[RowState], family: ProgramFamily) -> Option<(&'static ProgramRow, &str)> {
+    // The census says itself how it does.
+    let of_family =
+        states.iter().filter(|(row, _)| row.family == family && row.attachment != Attachment::Iterator);
+    of_family.into_iter().find_map(|(row, state)| match state {
+        ProgramState::Failed(reason) => Some((*row, reason.as_str())),
+        ProgramState::Absent(reason) if family != ProgramFamily::Extra => Some((*row, reason.as_str())),
+        ProgramState::Absent(_)
+        | ProgramState::Attached
+        | ProgramState::Waits(_)
+        | ProgramState::NotChosen(_)
+        | ProgramState::Forgone(_)
+        | ProgramState::Covered(_) => None,
     })
+}
+
+/// What the kernel has said, where it was the kernel.
+pub(super) fn os_error(error: &MapError) -> Option<i32> {
+    match error {
+        MapError::SyscallError(call) => call.io_error.raw_os_error(),
+        MapError::IoError(error) => io::Error::raw_os_error(error),
+        _ => None,
+    }
 }
 
 /// Whether an error of a map says that it has no room.
 pub(super) fn is_full(error: &MapError) -> bool {
-    let os = match error {
-        MapError::SyscallError(call) => call.io_error.raw_os_error(),
-        MapError::IoError(error) => io::Error::raw_os_error(error),
-        _ => None,
-    };
-    matches!(os, Some(libc::E2BIG | libc::ENOSPC | libc::ENOMEM))
+    matches!(os_error(error), Some(libc::E2BIG | libc::ENOSPC | libc::ENOMEM))
 }
 
 #[cfg(test)]

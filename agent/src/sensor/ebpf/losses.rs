@@ -3,7 +3,7 @@
 //! Names beyond the budget are special: most processes that fail on names in a loop do so on something that is not
 //! tracked at all (a read-only root of a container, say), and nothing is lost with those. Which ones they were can
 //! be told only from the names that were sent: a share of the budget counts as losing when one of its names was
-//! placed on a tracked mount lately.
+//! placed on a tracked mount lately. Of the others it is told, and not counted, that they may have been somebody's.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +26,8 @@ const SHARE_COUNTS_FOR: Duration = Duration::from_secs(10);
 enum Told {
     /// Something is lost.
     Lost(LossCause),
+    /// Names that were not sent belong to processes of which nothing is known.
+    Crowded,
     /// Programs were skipped by the kernel: whether anything is lost by it nobody knows.
     Skipped,
 }
@@ -37,9 +39,17 @@ fn text(cause: LossCause) -> String {
         LossCause::Ring => format!("records are lost: the ring buffer is full ({ONLY_NAMES})"),
         LossCause::Names => format!(
             "failed calls on names are not counted: processes send more than {NAMES_PER_INTERVAL} names in {} ms, or \
-             more than the agent can look up",
+             more than the agent can look up, or end before it has",
             RECORD_INTERVAL_NANOS / 1_000_000
         ),
+        LossCause::Refused => "failed calls on names are not counted: the kernel does not let the agent see where \
+                               processes have their directories and mounts (CAP_SYS_PTRACE, or a security policy)"
+            .to_owned(),
+        LossCause::Faults => {
+            "page faults that storage fails are not counted: another program, of a second agent for \
+                              instance, or another thread holds what looks at mappings"
+                .to_owned()
+        }
         LossCause::Agent => format!("records are lost: the agent is too slow ({ONLY_NAMES})"),
         LossCause::Fanotify => "reports of file systems are lost".to_owned(),
     }
@@ -47,6 +57,9 @@ fn text(cause: LossCause) -> String {
 
 /// What a lost record costs: the kernel counts calls on descriptors itself, calls on names are counted here.
 const ONLY_NAMES: &str = "counters are complete but for calls on names";
+/// What it means that names of others were not sent.
+const CROWDED: &str = "failed calls on names may be missing: processes that fail elsewhere all the time use up the room for \
+                       names of others";
 /// What it means that programs were skipped.
 const SKIPPED: &str = "failed calls may be missing: the kernel skips a program while another task is stopped in it on the \
                        same processor";
@@ -70,6 +83,18 @@ impl Ledger {
     /// A name of this process was on a tracked mount.
     pub(super) fn placed(&mut self, tgid: u32, now: Monotonic) {
         self.placed.insert(tgid & (NAME_SHARES - 1), now);
+    }
+
+    /// A name of this process cannot be placed any more. Whether that is a loss is told by the others of its share.
+    pub(super) fn gone(&mut self, tgid: u32, now: Monotonic) {
+        if self.counts(tgid & (NAME_SHARES - 1), now) {
+            self.add(LossCause::Names, 1, now);
+        }
+    }
+
+    /// Whether a share of the budget is one of tracked mounts.
+    fn counts(&self, share: u32, now: Monotonic) -> bool {
+        self.placed.get(&share).is_some_and(|at| now.since(*at) < SHARE_COUNTS_FOR)
     }
 
     /// Adds a loss.
@@ -96,17 +121,15 @@ impl Ledger {
 
     /// Takes in what each share has lost; what of it was on tracked mounts, as far as can be told.
     fn shares(&mut self, totals: Vec<u64>, now: Monotonic) -> u64 {
-        let counts = |share: u32, placed: &BTreeMap<u32, Monotonic>| {
-            placed.get(&share).is_some_and(|at| now.since(*at) < SHARE_COUNTS_FOR)
-        };
         let known = self.shares.iter().copied().chain(std::iter::repeat(0));
-        let lost = (0u32..)
-            .zip(totals.iter().zip(known))
-            .filter(|(share, _)| counts(*share, &self.placed))
-            .map(|(_, (total, known))| total.saturating_sub(known))
-            .sum();
+        let grown = (0u32..).zip(totals.iter().zip(known).map(|(total, known)| total.saturating_sub(known)));
+        let (own, others): (Vec<_>, Vec<_>) = grown.partition(|(share, _)| self.counts(*share, now));
+        let sum = |shares: Vec<(u32, u64)>| shares.into_iter().map(|(_, lost)| lost).sum::<u64>();
+        if sum(others) > 0 {
+            self.last.insert(Told::Crowded, now);
+        }
         self.shares = totals;
-        lost
+        sum(own)
     }
 
     /// Passes on what is lost. What finds no room is kept for the next time.
@@ -119,6 +142,7 @@ impl Ledger {
         let (cause, _) = self.last.iter().find(|(_, at)| now.since(**at) < TOLD_FOR)?;
         Some(match (cause, self.skipped) {
             (Told::Lost(cause), _) => text(*cause),
+            (Told::Crowded, _) => CROWDED.to_owned(),
             (Told::Skipped, program) => format!("{SKIPPED}{}", program.map(remedy).unwrap_or_default()),
         })
     }
@@ -161,6 +185,7 @@ impl Losses {
                     let lost = self.lost_names(now)?;
                     self.ledger.add(LossCause::Names, lost, now);
                 }
+                dropped::FAULTS => self.ledger.add(LossCause::Faults, grown, now),
                 dropped::RING => self.ledger.add(LossCause::Ring, grown, now),
                 _ => {}
             }
@@ -256,5 +281,25 @@ mod tests {
         assert_eq!(ledger.shares(totals(15, 2000), at(3)), 5);
         // Ten seconds later it is like any other.
         assert_eq!(ledger.shares(totals(20, 3000), at(20)), 0);
+    }
+
+    #[test]
+    fn names_that_others_have_crowded_out_are_told_and_not_counted() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.shares(vec![0, 0, 7], at(1)), 0);
+        assert!(ledger.told(at(2)).unwrap().contains("may be missing"));
+        ledger.pass_on(|cause, _| panic!("{cause:?}"));
+        assert_eq!(ledger.shares(vec![0, 0, 7], at(61)), 0);
+        assert_eq!(ledger.told(at(61)), None);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_a_loss_where_others_of_its_share_were_on_tracked_mounts() {
+        let mut ledger = Ledger::default();
+        ledger.gone(65, at(1));
+        assert_eq!(ledger.told(at(1)), None);
+        ledger.placed(1, at(2));
+        ledger.gone(65, at(3));
+        assert!(ledger.told(at(4)).unwrap().contains("end before it has"));
     }
 }

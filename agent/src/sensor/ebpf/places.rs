@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_common::key::{NAME_BYTES, NameBytes, NameValue, RootKey};
 use agent_common::settings::{TRACKED_NESTED, TRACKED_SUBVOLUMES};
-use agent_core::engine::Tracked;
-use agent_core::id::SuperblockId;
-use agent_core::path::BytePath;
+
+use super::Watched;
 
 /// What is wanted in the kernel's maps.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -17,20 +16,23 @@ pub(super) struct Places {
     pub roots: BTreeSet<RootKey>,
     /// Mount points with a slash at their end: tracked ones, and untracked ones below them.
     pub names: BTreeMap<Vec<u8>, NameValue>,
+    /// The directories of superblocks that tracked mounts show, with a slash at their end, and their inodes; 0 while
+    /// one is not known. The kernel's maps have nothing of them.
+    pub directories: BTreeMap<u32, BTreeMap<Vec<u8>, u64>>,
 }
 
 impl Places {
-    /// Works out what to put where. `shadows` are the mount points that are not tracked, `subvolumes` the
-    /// superblocks whose roots are told apart by name.
+    /// Works out what to put where.
     #[must_use]
-    pub(super) fn new(
-        tracked: &[Tracked],
-        shadows: &[BytePath],
-        subvolumes: &BTreeSet<SuperblockId>,
-    ) -> Self {
+    pub(super) fn new(watched: &Watched) -> Self {
+        let Watched { tracked, shadows, subvolumes, directories, .. } = watched;
         let mut places = Self::default();
         for row in tracked {
             let s_dev = row.superblock.to_kernel();
+            if let Some(directory) = directories.get(&row.mountpoint) {
+                let root = row.root_inode.unwrap_or(0);
+                places.directories.entry(s_dev).or_default().insert(with_slash(directory), root);
+            }
             let flags = if subvolumes.contains(&row.superblock) { TRACKED_SUBVOLUMES } else { 0 };
             places.superblocks.insert(s_dev, flags);
             let root = row.root_inode.filter(|root| *root != 0);
@@ -53,6 +55,20 @@ impl Places {
             }
         }
         places
+    }
+
+    /// The root of the tracked mount whose directory holds this one of the same superblock; 0 when there is none, or it
+    /// is not known.
+    #[must_use]
+    pub(super) fn root_of(&self, s_dev: u32, directory: &[u8]) -> u64 {
+        if directory.is_empty() {
+            return 0;
+        }
+        let directory = with_slash(directory);
+        let find = |known: &BTreeMap<Vec<u8>, u64>| {
+            prefixes(&directory).find_map(|prefix| known.get(prefix)).copied()
+        };
+        self.directories.get(&s_dev).and_then(find).unwrap_or(0)
     }
 
     /// The place of an absolute name without `.` and `..`: superblock and root inode.
@@ -90,7 +106,20 @@ pub(super) fn trie_key(name: &[u8]) -> Option<(u32, NameBytes)> {
 
 #[cfg(test)]
 mod tests {
+    use agent_core::engine::Tracked;
+    use agent_core::id::SuperblockId;
+    use agent_core::path::BytePath;
+
     use super::*;
+
+    fn places(tracked: &[Tracked], shadows: &[&str], subvolumes: &[SuperblockId]) -> Places {
+        Places::new(&Watched {
+            tracked: tracked.to_vec(),
+            shadows: shadows.iter().map(|shadow| BytePath::from(*shadow)).collect(),
+            subvolumes: subvolumes.iter().copied().collect(),
+            ..Watched::default()
+        })
+    }
 
     fn tracked(minor: u32, mountpoint: &str) -> Tracked {
         Tracked {
@@ -102,7 +131,7 @@ mod tests {
 
     #[test]
     fn whole_components_match_and_the_longest_wins() {
-        let places = Places::new(&[tracked(1, "/mnt/a"), tracked(2, "/mnt/a/b")], &[], &BTreeSet::new());
+        let places = places(&[tracked(1, "/mnt/a"), tracked(2, "/mnt/a/b")], &[], &[]);
         assert_eq!(places.find(b"/mnt/a"), Some((1, 1)));
         assert_eq!(places.find(b"/mnt/a/"), Some((1, 1)));
         assert_eq!(places.find(b"/mnt/a/x"), Some((1, 1)));
@@ -113,8 +142,7 @@ mod tests {
 
     #[test]
     fn an_untracked_mount_below_is_not_its_parent() {
-        let shadows = [BytePath::from("/mnt/a/tmp"), BytePath::from("/elsewhere")];
-        let places = Places::new(&[tracked(1, "/mnt/a")], &shadows, &BTreeSet::new());
+        let places = places(&[tracked(1, "/mnt/a")], &["/mnt/a/tmp", "/elsewhere"], &[]);
         assert_eq!(places.find(b"/mnt/a/tmp/x"), None);
         assert_eq!(places.find(b"/mnt/a/tmpx"), Some((1, 1)));
         assert!(!places.names.contains_key(b"/elsewhere/".as_slice()));
@@ -123,15 +151,45 @@ mod tests {
     #[test]
     fn a_superblock_of_subvolumes_keeps_its_flag_when_mounts_lie_below() {
         let one = tracked(1, "/mnt/a");
-        let subvolumes = BTreeSet::from([one.superblock]);
-        let places = Places::new(&[one, tracked(2, "/mnt/a/b")], &[], &subvolumes);
+        let subvolumes = [one.superblock];
+        let places = places(&[one, tracked(2, "/mnt/a/b")], &[], &subvolumes);
         let both = TRACKED_NESTED | TRACKED_SUBVOLUMES;
         assert_eq!(places.superblocks, BTreeMap::from([(1, both), (2, 0)]));
     }
 
     #[test]
+    fn of_the_volumes_of_a_superblock_the_one_with_the_nearest_directory_is_meant() {
+        let directory =
+            |mountpoint: &str, directory: &str| (BytePath::from(mountpoint), directory.as_bytes().to_vec());
+        let mut all = [tracked(1, "/mnt/a"), tracked(1, "/mnt/b"), tracked(1, "/mnt/c")];
+        for (row, root) in all.iter_mut().zip([Some(10), Some(20), None]) {
+            row.root_inode = root;
+        }
+        let places = Places::new(&Watched {
+            tracked: all.to_vec(),
+            directories: BTreeMap::from([
+                directory("/mnt/a", "filer:/export/a"),
+                directory("/mnt/b", "filer:/export/a/b"),
+                directory("/mnt/c", "filer:/export/c"),
+            ]),
+            ..Watched::default()
+        });
+        let root = |directory: &str| places.root_of(1, directory.as_bytes());
+        assert_eq!(
+            [root("filer:/export/a"), root("filer:/export/a/sub"), root("filer:/export/a/b/c")],
+            [10, 10, 20]
+        );
+        assert_eq!([root("filer:/export/ab"), root("filer:/export/c/d"), root("filer:/")], [0; 3]);
+        assert_eq!(places.root_of(2, b"filer:/export/a"), 0);
+        let whole = [(BytePath::from("/mnt/a"), b"/".to_vec())].into();
+        let places =
+            Places::new(&Watched { tracked: all.to_vec(), directories: whole, ..Watched::default() });
+        assert_eq!([places.root_of(1, b"/any"), places.root_of(1, b"")], [10, 0]);
+    }
+
+    #[test]
     fn the_root_matches_everything_absolute() {
-        let places = Places::new(&[tracked(1, "/")], &[], &BTreeSet::new());
+        let places = places(&[tracked(1, "/")], &[], &[]);
         assert_eq!(places.find(b"/etc/passwd"), Some((1, 1)));
         assert_eq!(places.names.keys().next().unwrap(), b"/");
     }

@@ -89,6 +89,8 @@ pub struct ProgramRow {
     pub equal: Option<&'static str>,
     /// Whether it counts nothing and tells only where a call has failed that is counted without it as well.
     pub only_places: bool,
+    /// Whether no program of the other family sees what it sees.
+    pub is_alone: bool,
 }
 
 impl ProgramRow {
@@ -105,6 +107,7 @@ impl ProgramRow {
         unless: &[],
         equal: None,
         only_places: false,
+        is_alone: false,
     };
 }
 
@@ -146,7 +149,7 @@ const fn place(
 
 /// A function inside of calls without which some of their failures are on nothing that is watched.
 const fn inside(name: &'static str, lost_without: &'static str) -> ProgramRow {
-    ProgramRow { only_places: false, ..place(name, "file", ON_FILES, lost_without) }
+    ProgramRow { only_places: false, ..place(name, "file", ON_FILES, lost_without) }.alone("probes")
 }
 
 /// What the names of the functions behind system calls begin with.
@@ -210,6 +213,11 @@ impl ProgramRow {
         Self { module: Some(module), ..self }
     }
 
+    /// Of its family alone. What is left without it is told.
+    const fn alone(self, fallback: &'static str) -> Self {
+        Self { is_alone: true, fallback, ..self }
+    }
+
     const fn equal_to(self, other: &'static str) -> Self {
         Self { equal: Some(other), ..self }
     }
@@ -236,6 +244,7 @@ impl ProgramRow {
     }
 }
 
+const ON_SYNC: &str = "write-back errors, and probes";
 const AT_DEVICE: &str = "failing calls on the file system above";
 const ON_COMPLETION: &[Group] = &[Group::Task, Group::File, Group::Kiocb];
 const OF_REQUEST: &[Group] = &[Group::Task, Group::File, Group::Waiter, Group::Fuse];
@@ -387,7 +396,7 @@ pub const PROGRAMS: &[ProgramRow] = &[
     place("vfs_removexattr", "dentry", ENTRY, "the exact place of failed removexattr"),
     place("vfs_readlink", "dentry", ENTRY, "the exact place of failed readlink"),
     // kernel: fs/sync.c, since 2.6.33.
-    inside("vfs_fsync_range", "failed msync"),
+    inside("vfs_fsync_range", "failed msync").alone(ON_SYNC),
     // What file systems on top of others call. kernel: fs/read_write.c, since 4.13; fs/readdir.c, since 3.11.
     inside("vfs_iter_read", "failed reads below an overlay"),
     inside("vfs_iter_write", "failed writes below an overlay"),
@@ -409,7 +418,8 @@ pub const PROGRAMS: &[ProgramRow] = &[
     call!("fdatasync"),
     call!("sync_file_range"),
     call!("syncfs"),
-    call!("msync"),
+    // It has an address and nothing that names a file.
+    call!("msync").alone(ON_SYNC),
     call!("openat"),
     call!("openat2"),
     call!("execve"),

@@ -23,8 +23,8 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::counters::Counters;
-use super::loader::Loaded;
 use super::loader::attacher::Attacher;
+use super::loader::{Loaded, how_far};
 use super::losses::Losses;
 use super::maps::{KernelLower, KernelPlaces, Maps};
 use super::names::{Names, Place};
@@ -50,7 +50,7 @@ const BATCH: usize = 256;
 /// What is wrong, by where it comes from: each part clears by itself.
 #[derive(Debug)]
 struct Condition {
-    /// As the programs were attached.
+    /// As the programs are attached, also those of modules that came later.
     attached: SourceState,
     /// What could not be put into the maps at the last change.
     places: Option<String>,
@@ -201,7 +201,7 @@ impl Reader {
     }
 
     fn track(&mut self, watched: Watched) {
-        let places = Places::new(&watched.tracked, &watched.shadows, &watched.subvolumes);
+        let places = Places::new(&watched);
         self.watched = watched;
         self.has_tracked = true;
         // What was counted for superblocks that go away is passed on first.
@@ -210,6 +210,9 @@ impl Reader {
         let kept = places.superblocks.keys().copied().collect();
         if let Err(error) = self.counters.retain(&kept) {
             tracing::debug!(%error, "Counters of untracked superblocks stay");
+        }
+        if !self.places.superblocks.keys().eq(places.superblocks.keys()) {
+            self.names.tracked_others();
         }
         self.places = places;
         // Said also when nothing has changed: from here on the new set is watched.
@@ -234,7 +237,11 @@ impl Reader {
             })
         });
         self.tell_devices();
-        self.untold.add(self.attacher.retry());
+        let changed = self.attacher.retry();
+        if !changed.is_empty() {
+            self.condition.attached = how_far(self.attacher.states());
+        }
+        self.untold.add(changed);
         self.tell_programs();
     }
 
@@ -255,7 +262,7 @@ impl Reader {
 
     /// Passes on what the ring buffer holds; whether there was anything.
     fn take_records(&mut self) -> bool {
-        let (mut any, mut lost, mut not_looked_up) = (false, 0, 0);
+        let (mut any, mut lost, mut not_looked_up, mut refused) = (false, 0, 0, 0);
         for _ in 0..BATCH {
             let record = match self.records.next() {
                 Some(item) => decode(&item),
@@ -266,8 +273,13 @@ impl Reader {
                 Ok(Record::Error(record)) => vec![observations::first(&record)],
                 Ok(Record::Name(record)) => {
                     let places = self.place(&record);
-                    not_looked_up +=
-                        places.iter().filter(|place| **place == Place::NotLookedUp).count() as u64;
+                    let count =
+                        |wanted: Place| places.iter().filter(|place| **place == wanted).count() as u64;
+                    not_looked_up += count(Place::NotLookedUp);
+                    refused += count(Place::Refused);
+                    if count(Place::Gone) > 0 {
+                        self.losses.ledger.gone(record.who.tgid, clock::now());
+                    }
                     let of = |key| observations::placed(&record.header, &record.who, &key);
                     places.into_iter().filter_map(Place::key).map(of).collect()
                 }
@@ -287,6 +299,7 @@ impl Reader {
         }
         let now = clock::now();
         self.losses.ledger.add(LossCause::Names, not_looked_up, now);
+        self.losses.ledger.add(LossCause::Refused, refused, now);
         self.losses.ledger.add(LossCause::Agent, lost, now);
         any
     }
@@ -298,7 +311,7 @@ impl Reader {
         if matches!(place, Place::Tracked(_)) {
             self.losses.ledger.placed(record.who.tgid, now);
         }
-        self.pairs.take(record.who.pid, record.part, place)
+        self.pairs.take(record, place)
     }
 
     fn read_counters(&mut self) {

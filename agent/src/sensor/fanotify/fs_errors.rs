@@ -118,10 +118,15 @@ impl FsErrors {
 
     /// Sets the mark on the superblock of this mount, and again after every remount. Never blocks the caller's
     /// thread; needs a running tokio runtime. Waits for its turn; the deadline counts from then on, and the work
-    /// goes on when the future is dropped.
-    pub async fn mark(&self, mount: &Mount, deadline: Duration) -> Result<(), MarkRefused> {
+    /// goes on when the future is dropped. An automount is walked to only while the table of mounts has it.
+    pub async fn mark(
+        &self,
+        mount: &Mount,
+        is_automount: bool,
+        deadline: Duration,
+    ) -> Result<(), MarkRefused> {
         let slot = Slot::take(&self.inner.shared, mount.superblock, deadline).await?;
-        let child = self.inner.spawn(mount)?;
+        let child = self.inner.spawn(mount, is_automount)?;
         let (sender, receiver) = oneshot::channel();
         tokio::spawn(supervise(child, deadline, slot, sender));
         // The task always answers, except when the runtime ends.
@@ -135,9 +140,9 @@ impl FsErrors {
 }
 
 impl Inner {
-    fn spawn(&self, mount: &Mount) -> Result<Child, MarkRefused> {
+    fn spawn(&self, mount: &Mount, is_automount: bool) -> Result<Child, MarkRefused> {
         let group = self.shared.group.as_fd().try_clone_to_owned().map_err(MarkRefused::Start)?;
-        let request = Request::of(mount, self.settings.enter.as_deref());
+        let request = Request::of(mount, is_automount, self.settings.enter.as_deref());
         mark_command(&self.settings.program, group, &request)
             .and_then(|mut command| command.spawn())
             .map_err(MarkRefused::Start)

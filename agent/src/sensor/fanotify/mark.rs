@@ -2,7 +2,7 @@
 //!
 //! The child gets the group as its standard input, and what to do as arguments:
 //! ```text
-//! <mount id> <namespace to enter, or -> <mount point>
+//! <mount id> <namespace to enter, or -> <automount, or -> <mount point>
 //! ```
 //! It answers with one line on standard output:
 //! ```text
@@ -32,6 +32,9 @@ pub const MARK_SUBCOMMAND: &str = "mark-fs";
 
 const ANSWER: &str = "mountie-mark";
 const STAY: &str = "-";
+/// Stands where a mount lies on an automount trap.
+const AUTOMOUNT: &str = "automount";
+const PLAIN: &str = "-";
 
 /// What the child was doing when it was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +106,12 @@ impl MarkRefused {
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Refused { step: MarkStep::Mark, errno } if [1, 18, 19, 22, 95].contains(&errno.0))
     }
+
+    /// Whether no file system of this type has anything to report on this kernel.
+    #[must_use]
+    pub fn is_of_type(&self) -> bool {
+        matches!(self, Self::Refused { step: MarkStep::Mark, errno } if [19, 22, 95].contains(&errno.0))
+    }
 }
 
 /// kernel: answers of `fanotify_mark`, fs/notify/fanotify/fanotify_user.c, as seen on 6.18.
@@ -126,30 +135,35 @@ fn explained(step: MarkStep, errno: Errno) -> &'static str {
 pub(super) struct Request {
     pub(super) mount: MountId,
     pub(super) enter: Option<PathBuf>,
+    /// Whether the mount lies on an automount trap, which a walk to it springs once it has expired.
+    pub(super) is_automount: bool,
     pub(super) mountpoint: PathBuf,
 }
 
 impl Request {
-    pub(super) fn of(mount: &Mount, enter: Option<&Path>) -> Self {
+    pub(super) fn of(mount: &Mount, is_automount: bool, enter: Option<&Path>) -> Self {
         Self {
             mount: mount.id,
             enter: enter.map(Path::to_owned),
+            is_automount,
             mountpoint: PathBuf::from(OsStr::from_bytes(mount.mountpoint.as_bytes())),
         }
     }
 
-    pub(super) fn to_arguments(&self) -> [OsString; 3] {
+    pub(super) fn to_arguments(&self) -> [OsString; 4] {
         let enter = self.enter.as_ref().map_or_else(|| OsString::from(STAY), |path| path.clone().into());
-        [self.mount.0.to_string().into(), enter, self.mountpoint.clone().into()]
+        let trap = if self.is_automount { AUTOMOUNT } else { PLAIN };
+        [self.mount.0.to_string().into(), enter, trap.into(), self.mountpoint.clone().into()]
     }
 
     pub(super) fn from_arguments(arguments: &[OsString]) -> Option<Self> {
-        let [mount, enter, mountpoint] = arguments else {
+        let [mount, enter, trap, mountpoint] = arguments else {
             return None;
         };
         Some(Self {
             mount: MountId(mount.to_str()?.parse().ok()?),
             enter: (enter != STAY).then(|| PathBuf::from(enter)),
+            is_automount: trap == AUTOMOUNT,
             mountpoint: PathBuf::from(mountpoint),
         })
     }
@@ -221,12 +235,13 @@ mod tests {
         for enter in [None, Some(PathBuf::from("/proc/1/ns/mnt"))] {
             let request = Request {
                 mount: MountId(u32::MAX),
+                is_automount: enter.is_some(),
                 enter,
                 mountpoint: PathBuf::from(OsStr::from_bytes(b"/mnt/caf\xe9 -\n")),
             };
             assert_eq!(Request::from_arguments(&request.to_arguments()), Some(request));
         }
-        assert_eq!(Request::from_arguments(&["x".into(), "-".into(), "/m".into()]), None);
+        assert_eq!(Request::from_arguments(&["x".into(), "-".into(), "-".into(), "/m".into()]), None);
         assert_eq!(Request::from_arguments(&[]), None);
     }
 

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 
@@ -24,6 +24,7 @@ use super::decode::Fsid;
 use super::group::Group;
 use super::mark::{Answer, MarkStep, Request};
 use crate::exit_code::ExitCode;
+use crate::sys::mountinfo::own::{OWN_TABLE, find_place};
 
 /// The body of the hidden subcommand: `arguments` are those after its name. Never returns to anything else.
 #[must_use]
@@ -53,6 +54,9 @@ fn received(descriptor: OwnedFd) -> Group {
 fn mark(group: &Group, request: &Request) -> Result<Answer, Answer> {
     if let Some(namespace) = &request.enter {
         enter(namespace).map_err(|errno| refused(MarkStep::Enter, errno))?;
+    }
+    if request.is_automount && !is_mounted(request.mount) {
+        return Err(refused(MarkStep::Identity, Errno::ENOENT));
     }
     // O_PATH triggers no automount at the end of the path and asks nothing of the file system.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -84,6 +88,11 @@ fn is_directory_of(place: &OwnedFd, expected: MountId) -> Result<bool, Answer> {
         return Err(Answer::Other(found.stx_mnt_id));
     }
     Ok(FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory)
+}
+
+/// Whether the table of mounts still has it. Without a table nothing says no.
+fn is_mounted(mount: MountId) -> bool {
+    File::open(OWN_TABLE).map_or(true, |table| find_place(BufReader::new(table), mount).is_some())
 }
 
 /// kernel: `mntns_install`, fs/namespace.c, since 3.8: the file-system context must not be shared with another

@@ -327,3 +327,12 @@ fn a_namespace_without_an_id_falls_back_to_the_text_and_says_so() {
     assert!(next_table(&mut events).mounts().iter().all(|mount| mount.unique.is_none()));
     drop(handle);
 }
+
+#[test]
+fn a_remount_is_heard_half_a_second_after_the_last_refresh_however_dear_that_was() {
+    let at = |millis: u64| Monotonic::from_nanos(millis * 1_000_000);
+    assert_eq!(deaf_for(at(1000), at(1000)), REFRESH / 2);
+    assert_eq!(deaf_for(at(1000), at(1400)), Duration::from_millis(100));
+    assert_eq!(deaf_for(at(1000), at(1500)), Duration::ZERO);
+    assert_eq!(deaf_for(at(1000), at(9000)), Duration::ZERO);
+}

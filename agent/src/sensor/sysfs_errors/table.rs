@@ -4,6 +4,7 @@
 //! either.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,11 @@ use agent_core::topology::Mount;
 
 use crate::sensor::btrfs;
 
-/// By name: how many errors, and what the last of them says about the file system.
-pub(super) type Counters = BTreeMap<&'static str, (Errno, u64)>;
+/// How many errors, and what the last of them says about the file system.
+pub(super) type Counters = BTreeMap<Name, (Errno, u64)>;
+
+/// Of which device, where there are several, and what is counted.
+pub(super) type Name = (OsString, &'static str);
 
 const EIO: Errno = Errno(5);
 const EUCLEAN: Errno = Errno(117);
@@ -102,7 +106,7 @@ fn device_name(sysfs: &Path, mount: &Mount) -> Option<PathBuf> {
 fn ext4(folder: &Path) -> Option<Counters> {
     let count = number(&folder.join("errors_count"))?;
     let is_storage = number(&folder.join("last_error_errcode")) == Some(2);
-    Some(Counters::from([("errors", (if is_storage { EIO } else { EUCLEAN }, count))]))
+    Some(Counters::from([((OsString::new(), "errors"), (if is_storage { EIO } else { EUCLEAN }, count))]))
 }
 
 fn number(file: &Path) -> Option<u64> {
@@ -128,7 +132,7 @@ fn btrfs_counters(folder: &Path) -> Option<Counters> {
             // Before the statistics are read from disk the file says `invalid`.
             let Ok(count) = count.trim().parse::<u64>() else { continue };
             if let Some((name, errno)) = BTRFS.iter().find(|(known, _)| *known == name) {
-                counters.entry(name).or_insert((*errno, 0)).1 += count;
+                counters.insert((device.file_name(), *name), (*errno, count));
             }
         }
     }

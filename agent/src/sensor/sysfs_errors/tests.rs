@@ -49,13 +49,16 @@ fn reader(sysfs: &Path, mounts: &[Arc<Mount>]) -> (Reader, Receiver<SensorEvent>
         outbox: Outbox::new(sender, Arc::clone(&wake)),
         wake,
         not_before: Monotonic::default(),
+        reported: SourceState::Running,
     };
     (reader, events)
 }
 
-/// The next event that is not about how many errors there are in all.
+/// The next event that is not about which file system it is, or how many errors there are in all.
 fn next(events: &mut Receiver<SensorEvent>) -> Option<SensorEvent> {
-    std::iter::from_fn(|| events.try_recv().ok()).find(|event| !matches!(event, SensorEvent::OwnErrors(_)))
+    let is_news =
+        |event: &SensorEvent| !matches!(event, SensorEvent::OwnErrors(_) | SensorEvent::Instance(..));
+    std::iter::from_fn(|| events.try_recv().ok()).find(is_news)
 }
 
 fn told(events: &mut Receiver<SensorEvent>) -> Vec<(u32, Errno, u64)> {
@@ -74,6 +77,21 @@ fn fake_ext4() -> TempDir {
     std::fs::create_dir_all(sysfs.path().join("dev/block")).unwrap();
     symlink("../../devices/x/cciss!c0d0p1", sysfs.path().join("dev/block/7:1")).unwrap();
     sysfs
+}
+
+fn fake_xfs() -> TempDir {
+    let sysfs = TempDir::new().unwrap();
+    write(sysfs.path(), "fs/xfs/vdb/log/x", "");
+    std::fs::create_dir_all(sysfs.path().join("dev/block")).unwrap();
+    symlink("../../devices/x/vdb", sysfs.path().join("dev/block/7:1")).unwrap();
+    sysfs
+}
+
+/// The same file system has another folder.
+fn mounted_anew(sysfs: &TempDir) {
+    write(sysfs.path(), "fs/xfs/new/log/x", "");
+    std::fs::rename(sysfs.path().join("fs/xfs/vdb"), sysfs.path().join("fs/xfs/old")).unwrap();
+    std::fs::rename(sysfs.path().join("fs/xfs/new"), sysfs.path().join("fs/xfs/vdb")).unwrap();
 }
 
 #[test]
@@ -128,16 +146,80 @@ fn a_counter_that_was_reset_or_is_gone_is_no_error() {
     assert_eq!(told(&mut events), [(1, EUCLEAN, 2)]);
 }
 
+/// Shows the superblock through a mount of another id from now on.
+fn shown_by_another(reader: &Reader, mount: &Mount) {
+    let next = Mount { unique: Some(2), ..mount.clone() };
+    lock(&reader.watched).insert(next.superblock, Arc::new(next));
+}
+
 #[test]
 fn a_new_file_system_on_an_old_number_has_its_own_base_line() {
     let sysfs = fake_ext4();
-    let (mut reader, mut events) = reader(sysfs.path(), &[mount("ext4", "/dev/x", 1)]);
+    let mount = mount("ext4", "/dev/x", 1);
+    let (mut reader, mut events) = reader(sysfs.path(), &[Arc::clone(&mount)]);
     assert!(reader.look(true));
-    write(sysfs.path(), "fs/ext4/cciss!c0d0p1/errors_count", "1000\n");
-    let next = Mount { unique: Some(2), ..(*mount("ext4", "/dev/x", 1)).clone() };
-    lock(&reader.watched).insert(next.superblock, Arc::new(next));
-    assert!(reader.look(true));
+    // Both folders stay, so they have numbers of their own.
+    write(sysfs.path(), "fs/ext4/new/errors_count", "1000\n");
+    let folder = sysfs.path().join("fs/ext4/cciss!c0d0p1");
+    std::fs::rename(&folder, sysfs.path().join("fs/ext4/old")).unwrap();
+    std::fs::rename(sysfs.path().join("fs/ext4/new"), folder).unwrap();
+    shown_by_another(&reader, &mount);
+    assert!(reader.look(false) && reader.look(true));
     assert_eq!(told(&mut events), []);
+}
+
+#[test]
+fn a_bind_that_comes_or_goes_takes_no_new_base_line() {
+    let sysfs = fake_ext4();
+    let mount = mount("ext4", "/dev/x", 1);
+    let (mut reader, mut events) = reader(sysfs.path(), &[Arc::clone(&mount)]);
+    assert!(reader.look(true));
+    write(sysfs.path(), "fs/ext4/cciss!c0d0p1/errors_count", "44\n");
+    shown_by_another(&reader, &mount);
+    assert!(reader.look(false) && reader.look(true));
+    assert_eq!(told(&mut events), [(1, EUCLEAN, 3)]);
+}
+
+#[test]
+fn a_device_that_is_removed_or_added_hides_and_makes_up_no_errors() {
+    let sysfs = TempDir::new().unwrap();
+    let stats = |device: u32, count: u32| {
+        let file = format!("fs/btrfs/1111/devinfo/{device}/error_stats");
+        write(sysfs.path(), &file, &format!("write_errs {count}\n"));
+    };
+    write(sysfs.path(), "fs/btrfs/1111/devices/vdb/size", "1\n");
+    stats(1, 3);
+    stats(2, 100);
+    let (mut reader, mut events) = reader(sysfs.path(), &[mount("btrfs", "/dev/vdb", 1)]);
+    assert!(reader.look(true));
+    let removed = sysfs.path().join("fs/btrfs/1111/devinfo/2");
+    std::fs::remove_file(removed.join("error_stats")).unwrap();
+    std::fs::remove_dir(removed).unwrap();
+    stats(1, 5);
+    stats(3, 70);
+    assert!(reader.look(true));
+    assert_eq!(told(&mut events), [(1, EIO, 2)]);
+}
+
+#[test]
+fn file_systems_without_the_counters_of_their_kind_are_told_until_they_have_some() {
+    let sysfs = fake_ext4();
+    let (mut reader, mut events) =
+        reader(sysfs.path(), &[mount("ext4", "/dev/x", 1), mount("btrfs", "/dev/vg/lv", 2)]);
+    let mut said = || {
+        std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
+            SensorEvent::Source(SourceName::Sysfs, state) => Some(state),
+            _ => None,
+        })
+    };
+    assert!(reader.look(true) && reader.look(true));
+    let Some(SourceState::Degraded(reason)) = said() else { panic!("not told") };
+    assert_eq!(reason, "1 file systems show no counters of their errors, as btrfs at `/m`");
+    assert_eq!(said(), None, "told once");
+    write(sysfs.path(), "fs/btrfs/1111/devices/vg!lv/size", "1\n");
+    write(sysfs.path(), "fs/btrfs/1111/devinfo/1/error_stats", "write_errs 1\n");
+    assert!(reader.look(true));
+    assert_eq!(said(), Some(SourceState::Running));
 }
 
 #[test]
@@ -177,18 +259,28 @@ fn the_real_folder_of_an_ext4_that_is_mounted_anew_has_another_number() {
 
 #[test]
 fn xfs_has_no_counters_and_its_folder_still_tells_that_it_was_mounted_anew() {
-    let sysfs = TempDir::new().unwrap();
-    write(sysfs.path(), "fs/xfs/vdb/log/x", "");
-    std::fs::create_dir_all(sysfs.path().join("dev/block")).unwrap();
-    symlink("../../devices/x/vdb", sysfs.path().join("dev/block/7:1")).unwrap();
+    let sysfs = fake_xfs();
     let (mut reader, mut events) = reader(sysfs.path(), &[mount("xfs", "/dev/vdb", 1)]);
     assert!(reader.look(true) && reader.look(true));
     assert_eq!(told(&mut events), []);
-    write(sysfs.path(), "fs/xfs/new/log/x", "");
-    std::fs::rename(sysfs.path().join("fs/xfs/vdb"), sysfs.path().join("fs/xfs/old")).unwrap();
-    std::fs::rename(sysfs.path().join("fs/xfs/new"), sysfs.path().join("fs/xfs/vdb")).unwrap();
+    mounted_anew(&sysfs);
     assert!(reader.look(true));
     assert!(matches!(next(&mut events), Some(SensorEvent::Renewed(superblock, _)) if superblock.minor == 1));
+}
+
+#[test]
+fn which_file_system_has_a_number_is_told_at_first_and_when_it_changes() {
+    let sysfs = fake_xfs();
+    let (mut reader, mut events) = reader(sysfs.path(), &[mount("xfs", "/dev/vdb", 1)]);
+    assert!(reader.look(true) && reader.look(true));
+    mounted_anew(&sysfs);
+    assert!(reader.look(true) && reader.look(true));
+    let told = std::iter::from_fn(|| events.try_recv().ok()).filter_map(|event| match event {
+        SensorEvent::Instance(superblock, instance) => Some((superblock.minor, instance)),
+        _ => None,
+    });
+    let of = |name: &str| instance(&sysfs.path().join("fs/xfs").join(name)).unwrap();
+    assert_eq!(told.collect::<Vec<_>>(), [(1, of("old")), (1, of("vdb"))]);
 }
 
 #[test]
@@ -228,7 +320,7 @@ fn only_another_file_system_is_a_reason_to_wake_the_reader() {
 }
 
 #[test]
-fn btrfs_is_found_by_its_devices_and_counted_over_all_of_them() {
+fn btrfs_is_found_by_its_devices_and_counted_over_each_of_them() {
     let sysfs = TempDir::new().unwrap();
     let root = sysfs.path();
     for (uuid, device) in [("1111", "vdb"), ("2222", "vdc"), ("3333", "dm-4")] {
@@ -243,9 +335,14 @@ fn btrfs_is_found_by_its_devices_and_counted_over_all_of_them() {
     assert!(reader.look(true));
     write(root, "fs/btrfs/1111/devinfo/1/error_stats", "write_errs 900\n");
     write(root, "fs/btrfs/2222/devinfo/1/error_stats", "write_errs 3\nread_errs 0\ncorruption_errs 4\n");
+    // Those are from before: they are kept on disk, from where they are read only now.
     write(root, "fs/btrfs/3333/devinfo/2/error_stats", "flush_errs 0\nwrite_errs 5\n");
     assert!(reader.look(true));
-    assert_eq!(told(&mut events), [(2, EUCLEAN, 4), (2, EIO, 2), (3, EIO, 5)]);
+    assert_eq!(told(&mut events), [(2, EUCLEAN, 4), (2, EIO, 2)]);
+    write(root, "fs/btrfs/3333/devinfo/1/error_stats", "write_errs 3\n");
+    write(root, "fs/btrfs/3333/devinfo/2/error_stats", "flush_errs 0\nwrite_errs 9\n");
+    assert!(reader.look(true));
+    assert_eq!(told(&mut events), [(3, EIO, 2), (3, EIO, 4)]);
 }
 
 #[test]

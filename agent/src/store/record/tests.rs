@@ -12,7 +12,13 @@ use super::*;
 fn marks() -> Marks {
     let source = b"//filer/caf\xe9".to_vec();
     let holding = Holding { root: "/".into(), fstype: "cifs".to_owned(), source };
-    Marks { holding, unique: BTreeSet::from([7, u64::MAX]), here: BTreeSet::new() }
+    Marks {
+        holding,
+        unique: BTreeSet::from([7, u64::MAX]),
+        here: BTreeSet::new(),
+        others: BTreeSet::from([MountId(31)]),
+        own: BTreeSet::new(),
+    }
 }
 
 fn plan(mountpoint: &[u8], reason: Option<Reason>, old: Option<SuperblockId>) -> Plan {
@@ -20,6 +26,7 @@ fn plan(mountpoint: &[u8], reason: Option<Reason>, old: Option<SuperblockId>) ->
         id: PlanId(7),
         volume: VolumeId::new("models"),
         server: None,
+        dead: None,
         reason,
         mountpoint: BytePath::new(mountpoint),
         stage: "/run/mountie/stage/7".into(),

@@ -36,6 +36,7 @@ fn mount() -> MountMemory {
         shutdown: Some(at(2)),
         writes_ended: Some(at(1)),
         own_errors: Some((1 << 33, 41)),
+        instance: Some(1 << 33),
         loss: Some(Loss {
             at: at(2),
             errno: Errno(5),
@@ -83,6 +84,8 @@ fn memory(volume: &str) -> Memory {
         asked_of_consumers: Some(asked(1, None)),
         was_readable: true,
         was_written: true,
+        sentinel_read: Some(BytePath::from(".mountie")),
+        put_back: true,
         left: vec![
             LeftMemory { superblock: SuperblockId { major: 0, minor: 41 }, holding: None, ids: [].into() },
             LeftMemory {

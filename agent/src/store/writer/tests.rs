@@ -26,6 +26,8 @@ fn memory(volume: &str, failed: u32) -> Memory {
         asked_of_consumers: None,
         was_readable: true,
         was_written: true,
+        sentinel_read: Some(BytePath::from(".mountie")),
+        put_back: true,
         left: Vec::new(),
         mount: None,
     }

@@ -27,7 +27,7 @@ fn an_ordinary_line_gives_every_field() {
     assert_eq!(mount.root, BytePath::from("/mnt1"));
     assert_eq!(mount.mountpoint, BytePath::from("/mnt2"));
     assert_eq!(words(&mount.options), [b"rw".as_slice(), b"noatime"]);
-    assert_eq!(mount.propagation, Propagation { shared: Some(1), master: Some(7) });
+    assert_eq!(mount.propagation, Propagation { shared: Some(1), master: Some(7), unbindable: false });
     assert_eq!(mount.fstype, "ext3");
     assert_eq!(mount.source, b"/dev/root");
     assert_eq!(words(&mount.super_options), [b"rw".as_slice(), b"errors=continue"]);
@@ -61,10 +61,10 @@ fn there_may_be_no_optional_field_or_many_or_unknown_ones() {
     let many = one(
         b"120 33 253:4 / /opt rw,relatime shared:55 master:2 propagate_from:7 futuretag - xfs /dev/mapper/vg0-opt rw,attr2\n",
     );
-    assert_eq!(many.propagation, Propagation { shared: Some(55), master: Some(2) });
+    assert_eq!(many.propagation, Propagation { shared: Some(55), master: Some(2), unbindable: false });
     assert_eq!(many.fstype, "xfs");
     let unbindable = one(b"1 2 0:3 / /a rw unbindable new:tag:with:colons - tmpfs t rw\n");
-    assert_eq!(unbindable.propagation, Propagation::default());
+    assert_eq!(unbindable.propagation, Propagation { unbindable: true, ..Propagation::default() });
 }
 
 #[test]
@@ -211,7 +211,7 @@ prop_compose! {
             id: MountId(id),
             unique: None, parent: MountId(parent), superblock: SuperblockId { major, minor },
             root: BytePath::new(root), mountpoint: BytePath::new(mountpoint),
-            options: Options::from_words(words), propagation: Propagation { shared, master },
+            options: Options::from_words(words), propagation: Propagation { shared, master, unbindable: false },
             fstype, source, super_options: Options::from_words(super_words),
         }
     }

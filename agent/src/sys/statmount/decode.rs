@@ -93,7 +93,11 @@ pub(crate) fn mount(bytes: &[u8]) -> Result<Option<Mount>, Incomplete> {
         root: BytePath::new(written.string(104)?),
         mountpoint: BytePath::new(written.string(108)?),
         options: mount_options(written.u64(64)?),
-        propagation: Propagation { shared: written.group(80)?, master: written.group(88)? },
+        propagation: Propagation {
+            shared: written.group(80)?,
+            master: written.group(88)?,
+            unbindable: written.u64(72)? & UNBINDABLE != 0,
+        },
         fstype: text(fstype),
         source: string(SB_SOURCE, 124)?.to_vec(),
         super_options: super_options(written.u32(32)?, string(MNT_OPTS, 4)?),
@@ -113,6 +117,8 @@ const ATTRIBUTES: [(u64, u64, &str); 9] = [
     (0x20_0000, 0x20_0000, "nosymfollow"),
 ];
 const IDMAP: u64 = 0x10_0000;
+/// kernel: `mnt_to_propagation_flags`, fs/namespace.c, since 6.8: MS_UNBINDABLE.
+const UNBINDABLE: u64 = 1 << 17;
 
 fn mount_options(attributes: u64) -> Options {
     let words = ATTRIBUTES.iter().filter(|(field, value, _)| attributes & field == *value);

@@ -53,7 +53,7 @@ pub(in crate::io) const PLACES: &[Row] = &[
         sys!(SYS_openat, s.fd(0), c"inner", libc::O_RDONLY)
     })
     .prepare(|s| s.open("sub", libc::O_RDONLY | libc::O_DIRECTORY)),
-    // What a link leads to is seen by the functions inside the call alone.
+    // On another volume the link would give that one a hint: see `links`. What a link leads to is seen by the functions inside the call alone.
     row("openat through a symbolic link outside the volume", "open", &["open"], |s| {
         sys!(SYS_openat, HERE, &*name(&s.outside("link")), libc::O_RDONLY)
     })

@@ -27,6 +27,9 @@ const STATES: [HealthState; 7] = [
     HealthState::Quarantined,
 ];
 
+/// The FUSE volume.
+const PRIVATE: &str = "b";
+
 /// Every change that one event can make.
 fn steps() -> BTreeSet<(HealthState, HealthState)> {
     let reason = Reason::Stale;
@@ -35,7 +38,8 @@ fn steps() -> BTreeSet<(HealthState, HealthState)> {
         .into_iter()
         .map(Event::Judged)
         .chain([Event::Settled, Event::PlanStarted, Event::PlanFailed, Event::BudgetSpent])
-        .chain([Event::BudgetRenewed, Event::Replaced, Event::Idle, Event::Unwatched])
+        .chain([Event::BudgetRenewed, Event::Replaced, Event::Idle, Event::Unwatched, Event::OutOfSight])
+        .chain([Event::Doubted(reason), Event::Undoubted])
         .collect();
     STATES.into_iter().flat_map(|from| events.iter().map(move |event| (from, step(from, *event)))).collect()
 }
@@ -75,8 +79,9 @@ fn ending() -> impl Strategy<Value = Answer> {
     prop_oneof![3 => Just(Answer::Now(good())), 3 => errno.prop_map(fails), 1 => Just(Answer::Hangs)]
 }
 
-/// From here on the same is seen, whatever was before: new mounts, these answers, nobody who waits.
-fn see_only(world: &mut World, endings: &[Answer]) {
+/// From here on the same is seen, whatever was before: new mounts, these answers, nobody who waits. A FUSE volume may
+/// let nobody look any more.
+fn see_only(world: &mut World, endings: &[Answer], is_private: bool) {
     for spec in &mut world.policy.volumes {
         spec.watch.mode = Mode::Observe;
         // Fewer looks over the same time.
@@ -87,7 +92,10 @@ fn see_only(world: &mut World, endings: &[Answer]) {
     for (name, answer) in NAMES.iter().zip(endings) {
         world.answer(name, answer.clone());
     }
-    mount_anew(world);
+    if is_private {
+        world.answer(PRIVATE, fails(13));
+    }
+    mount_anew(world, is_private);
     world.feed(Input::Census(Census { at: world.now, blocked: Vec::new() }));
     world.run(seconds(900));
 }
@@ -184,13 +192,14 @@ proptest! {
         one in prop::collection::vec(act(), 0..40),
         other in prop::collection::vec(act(), 0..40),
         endings in prop::collection::vec(ending(), 4),
+        is_private in any::<bool>(),
     ) {
         let mut ends = vec![];
         for acts in [one, other] {
             let mut world = World::new(specs());
             world.table();
             acts.into_iter().for_each(|act| carry_out(&mut world, act));
-            see_only(&mut world, &endings);
+            see_only(&mut world, &endings, is_private);
             let state = |name: &&str| world.state(name);
             ends.push(NAMES.iter().map(state).collect::<Vec<_>>());
         }

@@ -1,6 +1,6 @@
 //! What is healed below a mount before a new one is made.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -53,10 +53,9 @@ fn steps(world: &World) -> Vec<&'static str> {
 /// Ends the running plan when so many of its actions were begun.
 fn end(world: &mut World, outcome: Outcome, begun: usize) {
     let plan = world.running().pop().unwrap();
-    let steps = vec![String::from("told"); begun];
-    let left_behind = BTreeSet::new();
-    let (consumers, took) = (BTreeSet::new(), seconds(1));
-    let report = PlanReport { id: plan.id, outcome, steps, gap: None, took, left_behind, consumers };
+    // What was undone is told in lines of its own.
+    let steps = vec![String::from("told"); begun + 3];
+    let report = PlanReport { steps, actions_begun: begun, ..PlanReport::of(plan.id, outcome, seconds(1)) };
     world.feed(Input::PlanFinished(report));
 }
 
@@ -151,4 +150,16 @@ fn a_dry_run_tells_what_would_be_healed_below() {
         ),
         "{plan:?}"
     );
+}
+
+/// Asked before the connection is ended, so the plan never comes to the restart.
+#[test]
+fn a_unit_that_is_not_the_daemons_is_not_asked_about_again() {
+    let mut world = served(sshfs(Mode::Act), Some("a.service"));
+    world.answer("a", Answer::Hangs);
+    wait_for_plan(&mut world);
+    assert_eq!(steps(&world), ["stage", "abort", "restart"]);
+    end(&mut world, Outcome::Refused(Refusal::OtherUnit), 3);
+    wait_for_plan(&mut world);
+    assert_eq!(steps(&world), ["stage", "abort", "swap"]);
 }

@@ -70,18 +70,10 @@ fn found(world: &mut World, minor: u32, mounts: u64, files: u64) {
 }
 
 fn followed(plan: &Plan, outcome: Outcome) -> Input {
-    let (id, took) = (plan.id, millis(50));
     let left_behind = BTreeSet::from([MountId(501)]);
     let consumers = BTreeSet::from([MountId(500), MountId(501)]);
-    Input::PlanFinished(PlanReport {
-        id,
-        outcome,
-        steps: Vec::new(),
-        gap: None,
-        took,
-        left_behind,
-        consumers,
-    })
+    let report = PlanReport::of(plan.id, outcome, millis(50));
+    Input::PlanFinished(PlanReport { left_behind, consumers, ..report })
 }
 
 #[test]
@@ -358,7 +350,13 @@ fn who_holds_what_a_plan_replaced_that_was_cut_off_is_looked_for() {
             mountpoint: "/mnt/a".into(),
             stage: "/run/mountie/stage/7".into(),
             old: Some(old),
-            marks: Some(Marks { holding, unique: BTreeSet::new(), here: BTreeSet::new() }),
+            marks: Some(Marks {
+                holding,
+                unique: BTreeSet::new(),
+                here: BTreeSet::new(),
+                others: BTreeSet::new(),
+                own: BTreeSet::new(),
+            }),
             holders: holders.iter().copied().map(MountId).collect(),
         }])
     };
@@ -505,4 +503,28 @@ fn what_was_replaced_while_the_agent_was_away_is_looked_for() {
     let dead = asked(&world);
     assert_eq!(dead.iter().map(|dead| dead.superblock).collect::<Vec<_>>(), [device(10)]);
     assert!(dead[0].ids.contains(&MountId(10)));
+}
+
+/// Somebody unmounts the dead one while a container holds it: the kernel would find it again for the next mount.
+#[test]
+fn what_is_still_held_is_not_shown_again_where_nothing_is_mounted() {
+    let mut world = World::healthy(vec![sshfs(Mode::Act, Reach::Unowned)]);
+    fall(&mut world);
+    let plan = world.running().pop().unwrap();
+    assert_eq!(plan.dead, None, "what is mounted is the old one itself");
+    world.unmount("/mnt/a");
+    world.feed(followed(&plan, Outcome::Refused(Refusal::TableChanged)));
+    world.run(seconds(60));
+    let plan = world.running().pop().unwrap();
+    assert_eq!((plan.reason, plan.old), (Some(Reason::Missing), None));
+    assert_eq!(plan.dead, Some(BTreeSet::new()), "it may be held, and its number may be the next one's");
+    found(&mut world, 10, 2, 0);
+    world.finish(plan.id, Outcome::TimedOut);
+    world.run(seconds(60));
+    let plan = world.running().pop().unwrap();
+    assert_eq!(plan.dead, Some(BTreeSet::from([device(10)])));
+    found(&mut world, 10, 0, 0);
+    world.finish(plan.id, Outcome::TimedOut);
+    world.run(seconds(60));
+    assert_eq!(world.running().pop().unwrap().dead, None);
 }

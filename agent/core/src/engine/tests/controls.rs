@@ -157,7 +157,7 @@ fn a_remount_is_carried_out_once_in_any_mode_that_watches() {
         assert_eq!(seen.hindered, None);
         assert!(world.running().is_empty(), "a preview does nothing");
         let Ok(Done::Remounting(plan)) = world.order(remount("a")) else { panic!() };
-        assert_eq!((&plan, plan.reason), (&seen.plan, None));
+        assert_eq!((&*plan, plan.reason), (&seen.plan, None));
         assert_eq!(world.order(remount("a")), Err(Refused::Busy(plan.id)));
         // The old mount goes: no fall, since nothing is judged meanwhile.
         world.unmount("/mnt/a");

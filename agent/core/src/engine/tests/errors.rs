@@ -65,7 +65,7 @@ fn who_met_errors_is_kept_newest_first() {
     }
     let status = world.status("a");
     assert_eq!(status.culprits.len(), 8);
-    assert_eq!(status.culprits[0].3.pid, 19);
+    assert_eq!(status.culprits[0].2.pid, 19);
     let times = status.error_times[&(Errno(4242), Op::Other, Source::Fanotify)];
     assert_eq!(times, (world.now - millis(19), world.now), "from the first to the last");
     assert_eq!(status.errors.get(&(Errno(4242), Op::Other, Source::Fanotify)), Some(&40));
@@ -86,22 +86,80 @@ fn errors_outside_the_table_keep_their_number_up_to_a_bound() {
 
 /// A program meets an error on a read.
 fn met(world: &mut World, comm: &str, errno: u16) {
-    met_on(world, comm, errno, Op::Read);
+    world.meets(comm, 7, errno, Op::Read);
 }
 
-fn met_on(world: &mut World, comm: &str, errno: u16, op: Op) {
-    let errors = KernelErrors {
-        source: Source::Bpf,
-        superblock: device(10),
-        root_inode: None,
-        errno: Errno(errno),
-        op,
-        count: 1,
-        at: world.now,
-        after: None,
-        task: Some(Task { tid: 7, pid: 7, comm: comm.into(), cgroup: 0, mnt_ns: 0 }),
+/// Errors on opening come every half a second for a while, beside looks that hear from the root and read nothing.
+fn after_opens_that_fail(source: Source, errno: u16) -> World {
+    let mut world = World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+    world.answer("a", Answer::Now(ProbeResult::Ok(ProbeOk { root_inode: 2, ..ProbeOk::default() })));
+    world.run(seconds(12));
+    for _ in 0..20 {
+        world.feed(Input::Kernel(KernelErrors {
+            source,
+            superblock: device(10),
+            root_inode: None,
+            errno: Errno(errno),
+            op: Op::Open,
+            count: 1,
+            at: world.now,
+            after: None,
+            task: Some(Task { tid: 7, pid: 7, comm: "app".into(), cgroup: 0, mnt_ns: 0 }),
+        }));
+        world.run(millis(500));
+    }
+    assert_eq!(world.status("a").errors.get(&(Errno(errno), Op::Open, source)), Some(&20), "counted");
+    world
+}
+
+#[test]
+fn what_only_a_name_places_is_looked_into_and_proves_nothing() {
+    for errno in [5, 30, 107, 116] {
+        let mut hinted = after_opens_that_fail(Source::BpfName, errno);
+        assert!(matches!(hinted.state("a").0, Healthy | Suspect), "{errno}: {:?}", hinted.state("a"));
+        assert!(hinted.probes() > 3, "{errno}");
+        hinted.run(seconds(12));
+        assert_eq!(hinted.state("a"), (Healthy, None), "{errno}");
+    }
+    assert_eq!(after_opens_that_fail(Source::Bpf, 5).state("a"), (Degraded, Some(Reason::IoError)));
+}
+
+#[test]
+fn no_room_at_a_place_that_only_a_name_tells_is_no_advice() {
+    let is_full =
+        |source| after_opens_that_fail(source, 28).status("a").condition.advice.contains(&Advice::Full);
+    assert_eq!([Source::Bpf, Source::BpfName].map(is_full), [true, false]);
+}
+
+#[test]
+fn a_name_makes_no_storage_the_cause_of_what_a_person_made_read_only() {
+    let reason = |source| {
+        let mut world = after_opens_that_fail(source, 5);
+        world.mounts[1].super_options = Options::parse(b"ro");
+        world.table();
+        world.status("a").condition.message
     };
-    world.feed(Input::Kernel(errors));
+    assert!(!reason(Source::BpfName).contains("app (process 7)"));
+}
+
+#[test]
+fn a_store_to_a_mapped_file_that_fails_is_looked_into_and_says_nothing_of_storage() {
+    let mut world = World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
+    world.answer("a", Answer::Now(ProbeResult::Ok(ProbeOk { root_inode: 2, ..ProbeOk::default() })));
+    world.run(seconds(12));
+    for _ in 0..5 {
+        world.hint(10, None, Errno::UNKNOWN.0, Op::Fault);
+        assert_eq!(world.state("a"), (Healthy, None));
+        world.run(millis(500));
+    }
+    assert!(world.probes() > 1);
+    assert_eq!(world.status("a").errors.get(&(Errno::UNKNOWN, Op::Fault, Source::Bpf)), Some(&5));
+    // A load that fails is no lack of room, but in memory.
+    world.hint(10, None, 5, Op::Fault);
+    assert_eq!(world.state("a"), (Suspect, Some(Reason::IoError)));
+    let mut memory = World::healthy(vec![spec("a", "tmpfs", "tmpfs", Mode::Observe)]);
+    memory.hint(10, None, 5, Op::Fault);
+    assert_eq!(memory.state("a"), (Healthy, None));
 }
 
 #[test]
@@ -127,7 +185,7 @@ fn the_sentence_names_who_met_the_error_that_decided() {
 #[test]
 fn who_opened_a_special_file_is_not_named_for_what_a_person_made_read_only() {
     let mut world = World::healthy(vec![spec("a", "ext4", "/dev/sdb", Mode::Observe)]);
-    met_on(&mut world, "tail", 6, Op::Open);
+    world.meets("tail", 7, 6, Op::Open);
     world.mounts[1].super_options = Options::parse(b"ro");
     world.table();
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Readonly)));

@@ -14,6 +14,7 @@ use crate::observation::{Op, ProbeReport, ProbeResult, ProbeStep};
 use crate::policy::Policy;
 use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy};
+use crate::verdict::Reason;
 use crate::volume::{Mode, VolumeSpec};
 
 fn nfs(name: &str, server: &str) -> VolumeSpec {
@@ -125,6 +126,29 @@ fn one_server_under_two_names_is_one_server_by_its_address() {
 }
 
 #[test]
+fn networks_are_no_server_and_volumes_of_one_cluster_have_the_same_monitors() {
+    let lustre = |name: &str, nid: &str| spec(name, "lustre", &format!("{nid}:/{name}"), Mode::Observe);
+    let mut world = World::healthy(vec![lustre("a", "10.0.0.1@tcp"), lustre("b", "10.9.9.9@tcp")]);
+    for name in ["a", "b"] {
+        world.answer(name, fails(116));
+    }
+    world.run(seconds(60));
+    assert!(world.engine.incidents().is_empty(), "two clusters");
+    let ceph = |name: &str, source: &str| spec(name, "ceph", source, Mode::Observe);
+    let mut world = World::new(vec![ceph("a", "admin@c1.fs=/"), ceph("b", "192.0.2.2:6789:/")]);
+    for mount in world.mounts.iter_mut().skip(1) {
+        mount.super_options = Options::parse(b"rw,mon_addr=192.0.2.1:6789/192.0.2.2:6789");
+    }
+    world.table();
+    world.run(seconds(1));
+    for name in ["a", "b"] {
+        world.answer(name, fails(116));
+    }
+    world.run(seconds(60));
+    assert_eq!(only(&world).members.len(), 2);
+}
+
+#[test]
 fn a_volume_shows_the_server_that_its_source_names_where_its_type_has_one_and_no_secret() {
     let rows = [
         ("nfs4", "Filer.example:/export", "filer.example"),
@@ -134,6 +158,8 @@ fn a_volume_shows_the_server_that_its_source_names_where_its_type_has_one_and_no
         ("fuse.davfs", "https://ann:Zx9@dav.example/files", "dav.example"),
         ("fuse.s3fs", "bucket:/", ""),
         ("ext4", "/dev/sdb1", ""),
+        ("lustre", "10.0.0.1@tcp:/scratch", "10.0.0.1@tcp"),
+        ("9p", "hostshare", ""),
         ("tmpfs", "filer:/export", ""),
     ];
     let specs = rows.iter().enumerate();
@@ -287,6 +313,54 @@ fn an_incident_of_before_a_restart_is_shown_and_not_told_again() {
     world.run(seconds(60));
     let moments: Vec<Moment> = world.told().into_iter().map(|(moment, _)| moment).collect();
     assert_eq!(moments, [Moment::Ended]);
+}
+
+#[test]
+fn an_incident_of_before_a_restart_is_not_told_again_when_its_cause_is_learnt_after_the_looks() {
+    type Learns = fn(&mut World);
+    let daemons: Learns = |world| {
+        let daemon = |n| (device(n), Daemon { pid: 70, comm: "s3fs".into(), unit: None });
+        world.feed(Input::Daemons([10, 11].map(daemon).into()));
+    };
+    let devices: Learns = |world| {
+        let disk = |n| (device(n), vec![Device { number: device(800), name: "sda".into() }]);
+        world.feed(Input::Devices([10, 11].map(disk).into()));
+    };
+    for (fstype, learns) in [("fuse.s3fs", daemons), ("ext4", devices)] {
+        let own = |name: &str| spec(name, fstype, &format!("/dev/mapper/{name}"), Mode::Observe);
+        let mut world = World::healthy(vec![own("a"), own("b")]);
+        learns(&mut world);
+        ["a", "b"].into_iter().for_each(|name| world.answer(name, fails(5)));
+        world.run(seconds(60));
+        assert_eq!(world.told().len(), 1, "{fstype}");
+        world.log.clear();
+        world.restart();
+        world.table();
+        world.run(seconds(60));
+        learns(&mut world);
+        world.run(seconds(60));
+        assert_eq!(names(&only(&world)).len(), 2, "{fstype}");
+        assert_eq!(world.told(), [], "{fstype}");
+        // What falls from now on is news.
+        ["a", "b"].into_iter().for_each(|name| world.answer(name, Answer::Now(good())));
+        world.run(seconds(100));
+        ["a", "b"].into_iter().for_each(|name| world.answer(name, fails(5)));
+        world.run(seconds(60));
+        let moments: Vec<Moment> = world.told().into_iter().map(|(moment, _)| moment).collect();
+        assert_eq!(moments, [Moment::Ended, Moment::Began], "{fstype}");
+    }
+}
+
+#[test]
+fn a_member_of_an_incident_is_shown_with_what_it_suffers_from_now() {
+    let mut world = World::healthy(vec![nfs("a", "filer"), nfs("b", "filer")]);
+    ["a", "b"].into_iter().for_each(|name| world.answer(name, fails(113)));
+    world.run(seconds(60));
+    world.answer("b", fails(116));
+    world.run(seconds(30));
+    let reasons: Vec<Reason> = only(&world).members.iter().map(|member| member.reason).collect();
+    assert_eq!(reasons, [Reason::HostDown, Reason::Stale]);
+    assert_eq!(world.told().len(), 1, "it is the same incident");
 }
 
 #[test]

@@ -87,3 +87,14 @@ fn what_a_repair_in_place_has_brought_is_not_taken_for_the_volume() {
     world.feed(Input::Policy(world.policy.clone()));
     assert_eq!(asked_for(&mut world).uuid.as_deref(), Some("u-1"));
 }
+
+#[test]
+fn what_was_learnt_counts_for_the_same_source_in_other_words_and_for_no_other() {
+    for (source, expected) in [("/dev//sdb", Some("u-1")), ("/dev/disk/by-id/x", None)] {
+        let mut world = disk("xfs", Some("u-1"), None);
+        is_disk(&mut world, None, None);
+        world.policy.volumes[0].source = Some(source.into());
+        world.feed(Input::Policy(world.policy.clone()));
+        assert_eq!(asked_for(&mut world).uuid.as_deref(), expected, "{source}");
+    }
+}

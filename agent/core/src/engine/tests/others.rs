@@ -153,3 +153,27 @@ fn where_another_healer_is_in_charge_it_has_its_time_first() {
     assert_eq!((world.state("a").0, world.running().len()), (Recovering, 1));
     assert_eq!(world.running()[0].old, Some(device(10)));
 }
+
+/// A driver that publishes again every minute, and never the right thing: when it gives up, there are attempts left.
+#[test]
+fn a_plan_that_is_stopped_for_another_healer_costs_no_attempt() {
+    let mut world = fallen(Mode::Act);
+    for round in 0..9 {
+        let plan = world.running().pop().unwrap();
+        world.replaced_by_others("/mnt/a", 30 + round);
+        world.finish(plan.id, Outcome::Refused(Refusal::TableChanged));
+        assert_eq!(world.status("a").attempts, 0);
+        assert!(world.running().is_empty(), "the other goes first");
+        world.run(seconds(60));
+        assert_eq!(world.state("a").0, Recovering);
+    }
+    assert_eq!(world.status("a").attempts, 1, "the one that runs");
+}
+
+#[test]
+fn a_plan_that_has_changed_the_place_costs_its_attempt() {
+    let mut world = fallen(Mode::Act);
+    world.feed(Input::PlanShows(PlanId(100)));
+    world.finish(PlanId(100), Outcome::Refused(Refusal::TableChanged));
+    assert_eq!(world.status("a").attempts, 1);
+}

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::world::{Answer, World, device, fails, good, millis, mount, seconds, spec};
-use crate::engine::{Input, Tracked};
+use crate::engine::{Input, Output, Tracked};
 use crate::id::{MountId, VolumeId};
 use crate::observation::{NotRun, Op, ProbeOk, ProbeResult};
 use crate::policy::Policy;
@@ -134,6 +134,36 @@ fn a_discovered_volume_that_was_read_only_at_first_sight_is_healthy_until_it_cha
     world.mounts[1].super_options = Options::parse(b"ro");
     world.table();
     assert_eq!(world.state("/m/a"), (Degraded, Some(Reason::Readonly)));
+}
+
+/// A named volume that is mounted read-only from the first.
+fn readonly_from_the_first(fstype: &str, options: &[&str], super_options: &[u8]) -> World {
+    let mut named = spec("a", fstype, "/dev/sdb", Mode::Observe);
+    named.options = options.iter().map(|option| (*option).into()).collect();
+    let mut world = World::new(vec![named]);
+    world.mounts[1].super_options = Options::parse(super_options);
+    world.table();
+    world.run(seconds(20));
+    world
+}
+
+#[test]
+fn read_only_from_the_first_is_sick_unless_that_is_wanted_or_cannot_be_otherwise() {
+    let sick = (Degraded, Some(Reason::Readonly));
+    for (options, expected) in [
+        (vec![], sick),
+        (vec!["noatime"], sick),
+        (vec!["ro", "rw"], sick),
+        (vec!["rw", "ro"], (Healthy, None)),
+    ] {
+        let world = readonly_from_the_first("ext4", &options, b"ro,errors=remount-ro");
+        assert_eq!(world.state("a"), expected, "{options:?}");
+    }
+    let layers = &["lowerdir=/a:/b"];
+    let overlay = readonly_from_the_first("overlay", layers, b"ro,lowerdir=/a,lowerdir+=/b");
+    assert_eq!(overlay.state("a"), (Healthy, None));
+    let upper = readonly_from_the_first("overlay", layers, b"ro,lowerdir=/a,upperdir=/u");
+    assert_eq!(upper.state("a"), sick);
 }
 
 /// A volume that is mounted while the agent watches.
@@ -371,4 +401,59 @@ fn mounts_of_containers_change_nothing_unless_they_lie_on_the_way() {
     world.table();
     world.run(seconds(5));
     assert_eq!(world.state("a"), (Healthy, None));
+}
+
+/// A named volume whose mount point leads over a link to where it is mounted.
+fn linked(mode: Mode) -> World {
+    let mut world = World::new(vec![spec("a", "ext4", "/dev/sdb", mode)]);
+    world.links.insert("/mnt/a".into(), "/srv/a".into());
+    world.unmount("/mnt/a");
+    world.mounts.push(mount(40, 40, "/srv/a", "ext4", "/dev/sdb"));
+    world.table();
+    world.run(seconds(60));
+    world
+}
+
+#[test]
+fn a_volume_at_the_other_end_of_a_link_is_not_missing_and_that_is_said() {
+    let mut world = linked(Mode::Act);
+    assert_eq!(world.state("a"), (Unknown, None));
+    // It is followed anew, and leads where it did.
+    world.mounts.push(mount(50, 50, "/mnt", "tmpfs", "t"));
+    world.table();
+    world.run(seconds(1));
+    let asked = world.log.iter().filter(|(_, output)| matches!(output, Output::Follow(..))).count();
+    assert_eq!(asked, 2);
+    let condition = world.status("a").condition;
+    assert!(condition.message.contains("symbolic link to /srv/a"), "{}", condition.message);
+    assert!(condition.advice.contains(&Advice::Inaccessible));
+    assert_eq!(world.notes(), 1);
+    assert!(world.log.iter().all(|(_, output)| !matches!(output, Output::Execute(_))));
+    // Gone, it is missing wherever one looks.
+    let mut world = linked(Mode::Observe);
+    world.unmount("/srv/a");
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)));
+    let message = world.status("a").condition.message;
+    assert!(message.contains("/srv/a, which the configuration should name"), "{message}");
+    world.mounts.push(mount(41, 41, "/srv/a", "ext4", "/dev/sdc"));
+    world.table();
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)), "something else is there");
+}
+
+#[test]
+fn where_a_mount_point_leads_is_asked_only_while_nothing_was_ever_there() {
+    let asked =
+        |world: &World| world.log.iter().filter(|(_, output)| matches!(output, Output::Follow(..))).count();
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.unmount("/mnt/a");
+    world.run(seconds(60));
+    assert_eq!((asked(&world), world.state("a")), (0, (Degraded, Some(Reason::Missing))));
+    let mut world = World::new(vec![nfs("a")]);
+    world.unmount("/mnt/a");
+    assert_eq!(asked(&world), 1);
+    world.run(seconds(60));
+    world.mounts.push(mount(40, 40, "/mnt/a", "nfs4", "filer:/a"));
+    world.table();
+    world.run(seconds(10));
+    assert_eq!((asked(&world), world.state("a")), (1, (Healthy, None)));
 }

@@ -167,3 +167,37 @@ fn a_look_that_writes_speaks_against_the_end_of_writing() {
     world.run(seconds(300));
     assert_eq!(world.state("disk"), (HealthState::Healthy, None));
 }
+
+/// A shutdown, a restart of the agent, and then this file system with the same number and the same id.
+fn restarted_beside(before: u64, after: Option<u64>) -> World {
+    let mut world = World::healthy(vec![spec("disk", "xfs", "/dev/sdb", Mode::Act)]);
+    world.policy.volumes[0].watch.mode = Mode::Observe;
+    world.feed(Input::Policy(world.policy.clone()));
+    world.answer("disk", reads_the_device());
+    world.feed(Input::Instance(device(10), before));
+    shut_down(&mut world);
+    world.policy.volumes[0].watch.mode = Mode::Act;
+    world.restart();
+    world.table();
+    world.run(millis(10));
+    assert!(world.running().is_empty(), "it is not known yet whose shutdown that was");
+    if let Some(instance) = after {
+        world.feed(Input::Instance(device(10), instance));
+    }
+    world
+}
+
+#[test]
+fn what_an_earlier_run_knew_of_a_mount_counts_only_for_that_file_system() {
+    let mut same = restarted_beside(7, Some(7));
+    same.run(seconds(10));
+    assert_eq!(same.running().len(), 1);
+    let mut other = restarted_beside(7, Some(8));
+    other.run(seconds(300));
+    assert!(other.running().is_empty());
+    assert_eq!(other.state("disk"), (HealthState::Healthy, None));
+    // Nobody tells: what was known is the best that is known.
+    let mut unheard = restarted_beside(7, None);
+    unheard.run(seconds(20));
+    assert_eq!(unheard.running().len(), 1);
+}

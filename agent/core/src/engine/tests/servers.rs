@@ -13,6 +13,7 @@ use crate::remediation::Outcome;
 use crate::remediation::service::Service;
 use crate::status::Hold;
 use crate::time::Monotonic;
+use crate::topology::Options;
 use crate::verdict::HealthState::{Degraded, Healthy};
 use crate::volume::{Method, Mode, VolumeSpec};
 
@@ -217,8 +218,8 @@ fn a_server_that_nobody_can_try_holds_nothing_up() {
     while tries(&world).is_empty() {
         world.run(millis(100));
     }
-    let service = Service { hosts: vec!["filer".into()], port: 2049 };
-    world.feed(Input::Reached(ReachReport { service, reach: Reach::Unknown }));
+    let service = Service { hosts: vec!["filer".into()], ports: vec![2049] };
+    world.feed(Input::Reached(ReachReport { service, reach: Reach::Unknown, addresses: Vec::new() }));
     world.run(millis(10));
     assert_eq!(begun(&world).len(), 1);
 }
@@ -234,4 +235,32 @@ fn where_no_port_is_known_nothing_is_tried() {
     ["a", "b"].iter().for_each(|name| world.answer(name, fails(113)));
     world.run(seconds(60));
     assert_eq!((tries(&world).len(), begun(&world).len()), (0, 2));
+}
+
+#[test]
+fn that_a_server_has_moved_is_said_with_both_addresses() {
+    let moved = |resolved: &str| {
+        let mut world = World::new(vec![nfs("a")]);
+        world.mounts[1].super_options = Options::parse(b"rw,vers=4.1,hard,addr=192.0.2.10");
+        world.table();
+        world.run(seconds(1));
+        world.resolved = vec![resolved.parse().unwrap()];
+        world.away.insert("filer".into());
+        world.answer("a", fails(113));
+        world.run(seconds(60));
+        world
+    };
+    let message = moved("192.0.2.44").status("a").condition.message;
+    assert!(
+        message.contains("asks 192.0.2.10") && message.contains("filer, leads to 192.0.2.44"),
+        "{message}"
+    );
+    let stays = moved("192.0.2.10").status("a").condition.message;
+    assert!(!stays.contains("leads to"), "{stays}");
+    // What is mounted anew asks the new one.
+    let mut world = moved("192.0.2.44");
+    world.replace("/mnt/a", 20);
+    world.run(seconds(1));
+    let message = world.status("a").condition.message;
+    assert!(!message.contains("192.0.2.10"), "{message}");
 }

@@ -6,9 +6,9 @@ use alloc::vec;
 use super::world::{World, device, millis, mount, seconds, spec};
 use crate::engine::Input;
 use crate::id::{MountId, PlanId, VolumeId};
-use crate::observation::Unfinished;
+use crate::observation::{Op, Unfinished};
 use crate::remediation::consumers::Holding;
-use crate::remediation::{Action, Marks, Outcome};
+use crate::remediation::{Action, Marks, Outcome, Refusal};
 use crate::verdict::HealthState::{Degraded, Healthy, Recovering};
 use crate::volume::{Mode, VolumeSpec};
 
@@ -27,6 +27,8 @@ fn unfinished() -> Input {
             holding: Holding { root: "/".into(), fstype: "fuse.sshfs".into(), source: b"host:".to_vec() },
             unique: BTreeSet::new(),
             here: BTreeSet::new(),
+            others: BTreeSet::new(),
+            own: BTreeSet::new(),
         }),
         holders: BTreeSet::new(),
     }])
@@ -186,4 +188,102 @@ fn a_plan_that_was_lost_while_the_agent_runs_is_settled_like_one_of_a_dead_run()
     assert_eq!(world.settled(), [lost.id]);
     world.run(seconds(30));
     assert!(world.running().pop().is_some_and(|plan| plan.reason.is_some()), "and repaired after that");
+}
+
+/// The daemon of a volume died, and the plan that replaces it has begun to change the place.
+fn swapping(beneath: &[u32]) -> World {
+    let mut world = World::healthy(vec![sshfs(Mode::Act)]);
+    for number in beneath {
+        lay_beneath(&mut world, *number);
+    }
+    world.table();
+    world.answer("a", super::world::fails(107));
+    world.hint(10, None, 107, Op::Read);
+    world.run(seconds(1));
+    let plan = world.running().pop().unwrap();
+    world.feed(Input::PlanShows(plan.id));
+    world
+}
+
+/// A mount of its own beneath the one that is on top at `/mnt/a`.
+fn lay_beneath(world: &mut World, number: u32) {
+    world.mounts[1].parent = MountId(number);
+    world.mounts.push(mount(number, number, "/mnt/a", "fuse.sshfs", "host:"));
+}
+
+#[test]
+fn a_swap_that_failed_between_its_halves_is_finished_before_the_next_repair() {
+    for outcome in [Outcome::TimedOut, Outcome::HelperFailed(-9), Outcome::Refused(Refusal::TableChanged)] {
+        let mut world = swapping(&[]);
+        let plan = world.running().pop().unwrap();
+        // The plan ends before a table shows what it has left.
+        world.finish(plan.id, outcome);
+        lay_beneath(&mut world, 20);
+        world.table();
+        world.run(seconds(3));
+        let settling = world.running().pop().unwrap();
+        assert_eq!((settling.actions.as_slice(), settling.reason), ([Action::DetachTop].as_slice(), None));
+        assert_eq!((settling.old, &settling.marks), (plan.old, &plan.marks));
+        world.mounts.remove(1);
+        world.answer("a", super::world::Answer::Now(super::world::good()));
+        world.table();
+        world.finish(settling.id, Outcome::Changed);
+        world.run(seconds(5));
+        assert_eq!(world.state("a"), (Healthy, None));
+        assert_eq!(world.settled(), [], "the journal has the end of the plan already");
+    }
+}
+
+#[test]
+fn a_plan_that_has_not_changed_the_place_leaves_nothing_to_finish() {
+    for (outcome, shows) in [(Outcome::TimedOut, false), (Outcome::Refused(Refusal::Busy), true)] {
+        let mut world = World::healthy(vec![sshfs(Mode::Act)]);
+        world.answer("a", super::world::fails(107));
+        world.hint(10, None, 107, Op::Read);
+        world.run(seconds(1));
+        let plan = world.running().pop().unwrap();
+        if shows {
+            world.feed(Input::PlanShows(plan.id));
+        }
+        world.finish(plan.id, outcome);
+        // Somebody else's doing.
+        lay_beneath(&mut world, 20);
+        world.table();
+        world.run(seconds(200));
+        assert!(world.running().iter().all(|plan| plan.reason.is_some()), "{:?}", world.running());
+    }
+}
+
+#[test]
+fn what_lay_beneath_before_a_plan_is_not_shown_by_the_end_of_its_swap() {
+    let mut world = swapping(&[5]);
+    let plan = world.running().pop().unwrap();
+    assert_eq!(plan.marks.as_ref().unwrap().others, BTreeSet::from([MountId(5)]));
+    world.finish(plan.id, Outcome::TimedOut);
+    world.run(seconds(200));
+    let next = world.running().pop().unwrap();
+    assert!(next.reason.is_some(), "{next:?}");
+    assert!(next.marks.unwrap().own.is_empty());
+}
+
+#[test]
+fn what_no_attempt_could_finish_goes_with_the_next_repair() {
+    let mut world = swapping(&[5]);
+    world.finish(PlanId(100), Outcome::TimedOut);
+    world.mounts[1].parent = MountId(20);
+    let mut own = mount(20, 20, "/mnt/a", "fuse.sshfs", "host:");
+    own.parent = MountId(5);
+    world.mounts.push(own);
+    world.table();
+    for _ in 0..5 {
+        world.run(seconds(15));
+        let settling = world.running().pop().unwrap();
+        assert_eq!(settling.actions, [Action::DetachTop]);
+        world.finish(settling.id, Outcome::TimedOut);
+    }
+    assert_eq!(world.notes(), 1);
+    world.run(seconds(60));
+    let marks = world.running().pop().unwrap().marks.unwrap();
+    assert_eq!(marks.others, BTreeSet::from([MountId(5)]));
+    assert_eq!(marks.own, BTreeSet::from([MountId(20)]));
 }

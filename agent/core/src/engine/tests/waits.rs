@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::world::{Answer, World, device, good, millis, mount, seconds, spec};
 use crate::engine::Input;
 use crate::id::{ProbeId, VolumeId};
-use crate::observation::{BlockedOn, Census, ProbeOk, ProbeResult};
+use crate::observation::{BlockedOn, BlockedTask, Census, ProbeOk, ProbeResult, Task};
 use crate::verdict::HealthState::{Degraded, Healthy, Probation, Suspect};
 use crate::verdict::{Advice, Reason};
 use crate::volume::Mode;
@@ -174,4 +174,30 @@ fn who_waits_on_an_old_mount_is_not_told_for_the_new_one() {
     assert_eq!(world.state("a"), (Healthy, None));
     world.feed(Input::ProbeReturned(ProbeId(2)));
     world.feed(Input::ProbeNow(VolumeId::new("a")));
+}
+
+#[test]
+fn a_wait_that_only_a_name_places_brings_a_look_and_is_no_evidence() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.answer("a", only_attributes());
+    world.run(seconds(2));
+    let (looks, waited) = (world.probes(), seconds(4));
+    let mut told = |by_name: bool| {
+        let since = world.now - waited;
+        let task = BlockedTask {
+            task: Task { tid: 70, pid: 70, comm: "cat".into(), cgroup: 7, mnt_ns: 1 },
+            call: "statx".into(),
+            since,
+            is_deep: true,
+            is_by_name: by_name,
+        };
+        let blocked =
+            vec![BlockedOn { superblock: device(10), root_inode: None, count: 1, tasks: vec![task] }];
+        world.feed(Input::Census(Census { at: world.now, blocked }));
+        (world.state("a"), world.status("a").blocked_count, world.probes())
+    };
+    let (state, shown, probes) = told(true);
+    assert_eq!((state, shown), ((Healthy, None), 1), "shown, and no evidence");
+    assert!(probes > looks, "but looked into");
+    assert_eq!(told(false).0, (Suspect, Some(Reason::Hung)));
 }

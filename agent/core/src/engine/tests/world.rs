@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::engine::{AckAnswer, Engine, Input, Output, ProbeOrder, ReachOrder, Transition};
@@ -106,6 +107,10 @@ pub(in crate::engine) struct World {
     pub(in crate::engine) hooks: BTreeMap<String, Option<HookAnswer>>,
     /// Servers that cannot be reached, by first name.
     pub(in crate::engine) away: BTreeSet<String>,
+    /// Where paths lead over links.
+    pub(in crate::engine) links: BTreeMap<BytePath, BytePath>,
+    /// The addresses that names of servers have now.
+    pub(in crate::engine) resolved: Vec<IpAddr>,
     trying: BTreeSet<Service>,
     asking: BTreeSet<QuestionId>,
     /// What a store would hold.
@@ -143,6 +148,8 @@ impl World {
             used: BTreeSet::new(),
             hooks: BTreeMap::new(),
             away: BTreeSet::new(),
+            links: BTreeMap::new(),
+            resolved: Vec::new(),
             trying: BTreeSet::new(),
             asking: BTreeSet::new(),
             stored: BTreeMap::new(),
@@ -197,6 +204,10 @@ impl World {
                 Output::Execute(plan) => self.check_plan(plan.clone()),
                 Output::Ask(question) => self.ask(question),
                 Output::Reach(order) => self.try_server(order),
+                Output::Follow(id, path) => {
+                    let leads = self.links.get(path).cloned();
+                    self.later(millis(1), Input::Leads(id.clone(), leads));
+                }
                 Output::Stop(plan) => assert!(self.running.contains_key(plan), "{plan} does not run"),
                 Output::Remember(memory) => {
                     assert!(self.engine.volume(&memory.volume).is_some(), "{} is no volume", memory.volume);
@@ -256,7 +267,10 @@ impl World {
         assert!(self.trying.insert(service.clone()), "{service} is tried twice at once");
         let is_away = self.away.contains(&service.hosts[0]);
         let reach = if is_away { Reach::No("refused".into()) } else { Reach::Yes };
-        self.later(millis(1), Input::Reached(ReachReport { service, reach }));
+        self.later(
+            millis(1),
+            Input::Reached(ReachReport { service, reach, addresses: self.resolved.clone() }),
+        );
     }
 
     fn check_plan(&mut self, plan: Plan) {
@@ -412,16 +426,26 @@ impl World {
     }
 
     pub(in crate::engine) fn hint(&mut self, minor: u32, root: Option<u64>, errno: u16, op: Op) {
+        self.error(minor, (root, None), (errno, op));
+    }
+
+    /// A program of this name and number meets an error on the volume.
+    pub(in crate::engine) fn meets(&mut self, comm: &str, pid: u32, errno: u16, op: Op) {
+        let task = Task { tid: pid, pid, comm: comm.into(), cgroup: 0, mnt_ns: 0 };
+        self.error(10, (None, Some(task)), (errno, op));
+    }
+
+    fn error(&mut self, minor: u32, (root_inode, task): (Option<u64>, Option<Task>), (errno, op): (u16, Op)) {
         let errors = KernelErrors {
             source: Source::Bpf,
             superblock: device(minor),
-            root_inode: root,
+            root_inode,
             errno: Errno(errno),
             op,
             count: 1,
             at: self.now,
             after: None,
-            task: None,
+            task,
         };
         self.feed(Input::Kernel(errors));
     }
@@ -433,6 +457,7 @@ impl World {
             call: "read".into(),
             since: self.now - seconds(waited),
             is_deep: false,
+            is_by_name: false,
         };
         let tasks = vec![blocked(71), blocked(70)];
         let blocked = vec![BlockedOn { superblock: device(minor), root_inode, count: 2, tasks }];
@@ -440,16 +465,17 @@ impl World {
     }
 
     pub(in crate::engine) fn finish(&mut self, id: PlanId, outcome: Outcome) {
-        let report = PlanReport {
-            id,
-            outcome,
-            steps: Vec::new(),
-            gap: None,
-            took: millis(50),
-            left_behind: Default::default(),
-            consumers: Default::default(),
-        };
-        self.feed(Input::PlanFinished(report));
+        self.feed(Input::PlanFinished(PlanReport::of(id, outcome, millis(50))));
+    }
+
+    /// A repair took the device's mount away, failed, and showed the device again, read-only.
+    pub(in crate::engine) fn put_back(&mut self, id: PlanId, path: &str, minor: u32) {
+        self.feed(Input::PlanShows(id));
+        let report = PlanReport::of(id, Outcome::HelperFailed(-9), millis(50));
+        self.feed(Input::PlanFinished(PlanReport { put_back: true, ..report }));
+        self.replaced_by_others(path, minor);
+        self.mounts.last_mut().unwrap().super_options = Options::parse(b"ro");
+        self.table();
     }
 
     /// Another superblock at the place of a volume, as by a repair.

@@ -6,14 +6,17 @@ use super::{
     Case, EIO, EROFS, ESTALE, WINDOW, at, cannot_write, case, errors, failed, identified, ok, report, span,
 };
 use crate::errno::{Errno, ErrnoClass};
-use crate::health::evidence::{Look, SentinelFault, TableFacts, Told};
+use crate::fstype::FsClass;
+use crate::health::evidence::{Look, SentinelFault, Told};
 use crate::health::message::describe;
 use crate::health::rules::judge;
-use crate::health::window::{Counter, Group, KernelWindow};
+use crate::health::table::TableFacts;
+use crate::health::window::{Counted, Counter, Group, KernelWindow};
 use crate::observation::{KernelErrors, NotRun, Op, ProbeOk, ProbeResult, ProbeStep, Source};
 use crate::verdict::{Reason, Verdict};
 
 const EACCES: Errno = Errno(13);
+const CALL: Counted = Counted { counter: Counter::Calls, count: 1, process: None };
 
 #[test]
 fn the_strongest_reason_wins() {
@@ -37,11 +40,25 @@ fn a_sentinel_alone_never_makes_a_volume_sick() {
         assert_eq!(case.verdict(), Verdict::Suspect(Reason::WrongMount));
         assert!(case.rule().is_some());
     }
-    let stale = case(|case| {
-        case.kernel(ESTALE, Op::Read, 3);
-        case.probe(failed(ProbeStep::Sentinel, ESTALE));
-    });
-    assert_eq!(stale.verdict(), Verdict::Suspect(Reason::Stale));
+    for stale in [failed(ProbeStep::Sentinel, ESTALE), cannot_write(ESTALE, true)] {
+        let mut case = Case::new();
+        for _ in 0..9 {
+            case.probe(stale.clone());
+            assert_eq!(case.verdict(), Verdict::Suspect(Reason::Stale), "{stale:?}");
+        }
+        case.kernel(ESTALE, Op::Read, 1);
+        assert_eq!(
+            case.verdict(),
+            Verdict::Suspect(Reason::Stale),
+            "one file of a program is no more than that"
+        );
+        assert!(!describe(&case.facts(), &judge(&case.facts())).contains("are proof"));
+        case.probe(failed(ProbeStep::Root, ESTALE));
+        assert_eq!(case.verdict(), Verdict::Sick(Reason::Stale), "that is the export");
+        case.probe(stale.clone());
+        case.many(ESTALE, Op::Read);
+        assert_eq!(case.verdict(), Verdict::Sick(Reason::Stale), "programs meet many stale files beside it");
+    }
 }
 
 #[test]
@@ -278,11 +295,27 @@ fn refusals_to_write_count_only_where_writing_should_work() {
 #[test]
 fn refusals_that_programs_meet_are_never_evidence() {
     let case = case(|case| {
+        case.evidence.class = FsClass::Block;
         case.many(EACCES, Op::Open);
         assert!(!case.kernel(Errno(9999), Op::Read, 5));
-        assert!(!case.kernel(Errno(1), Op::Writeback, 5));
+        assert!(!case.kernel(Errno(126), Op::Sync, 5));
     });
     assert_eq!(case.verdict(), Verdict::Unknown);
+}
+
+#[test]
+fn dirty_data_that_a_server_refuses_is_lost_like_any_other() {
+    for (class, errno) in
+        [(FsClass::Network, 13), (FsClass::Fuse, 1), (FsClass::Network, 127), (FsClass::Block, 126)]
+    {
+        let case = case(|case| {
+            case.evidence.class = class;
+            case.kernel(Errno(errno), Op::Writeback, 1);
+            case.probe(ok(true, true));
+        });
+        assert_eq!(case.rule(), Some("write-back-failed"), "{errno} {class:?}");
+        assert_eq!(case.verdict(), Verdict::Sick(Reason::WritebackLost));
+    }
 }
 
 #[test]
@@ -390,7 +423,7 @@ fn a_new_mount_keeps_only_whether_looking_was_allowed() {
 fn the_window_is_bounded() {
     let mut window = KernelWindow::default();
     for millis in 0..200_000 {
-        window.add((ErrnoClass::IoError, Group::Data), at(millis), (Counter::Calls, 1), span(millis));
+        window.add((ErrnoClass::IoError, Group::Data), at(millis), CALL, span(millis));
     }
     let tally = window.tally(ErrnoClass::IoError, |_| true, span(199_999)).unwrap();
     assert!(tally.count <= 31_000 && tally.count >= 29_000, "{tally:?}");

@@ -2,7 +2,8 @@
 
 use super::{Case, EIO, EROFS, ESTALE, at, cannot_write, case, errors, failed, ok, span};
 use crate::errno::Errno;
-use crate::health::evidence::TableFacts;
+use crate::fstype::FsClass;
+use crate::health::table::TableFacts;
 use crate::observation::{Op, ProbeResult, ProbeStep};
 use crate::verdict::{Reason, Verdict};
 
@@ -70,6 +71,42 @@ fn looks_that_end_at_the_sentinel_answer_for_no_read() {
         case.many(ESTALE, Op::Read);
     });
     assert!(matches!(names.verdict(), Verdict::Suspect(_)));
+}
+
+#[test]
+fn a_connection_that_ended_is_over_for_fuse_a_server_away_for_the_network_and_a_broken_disk() {
+    use Reason::{Disconnected, HostDown, IoError};
+    for (errno, said) in [
+        (32, [HostDown, Disconnected, IoError, Disconnected]),
+        (62, [HostDown, HostDown, IoError, HostDown]),
+        (100, [HostDown, HostDown, IoError, HostDown]),
+        (101, [HostDown, HostDown, IoError, HostDown]),
+        (103, [HostDown, Disconnected, Disconnected, Disconnected]),
+        (104, [HostDown, Disconnected, IoError, Disconnected]),
+        (107, [HostDown, Disconnected, IoError, Disconnected]),
+        (108, [HostDown, Disconnected, IoError, Disconnected]),
+        (110, [HostDown, HostDown, IoError, HostDown]),
+        (111, [HostDown, Disconnected, IoError, HostDown]),
+        (112, [HostDown, HostDown, IoError, HostDown]),
+        (113, [HostDown, HostDown, IoError, HostDown]),
+    ] {
+        let classes = [FsClass::Network, FsClass::Fuse, FsClass::Block, FsClass::Other];
+        for (class, reason) in classes.into_iter().zip(said) {
+            for step in [ProbeStep::Root, ProbeStep::Sentinel] {
+                let mut case = Case::new();
+                case.evidence.class = class;
+                case.probe(failed(step, Errno(errno)));
+                // A daemon that is gone stays gone; a server, and a disk, may stumble once.
+                let once = match reason {
+                    Disconnected => Verdict::Sick(reason),
+                    _ => Verdict::Suspect(reason),
+                };
+                assert_eq!(case.verdict(), once, "{errno} {class:?}");
+                case.probe(failed(step, Errno(errno)));
+                assert_eq!(case.verdict(), Verdict::Sick(reason), "{errno} {class:?}");
+            }
+        }
+    }
 }
 
 #[test]

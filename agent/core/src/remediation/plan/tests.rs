@@ -27,7 +27,9 @@ fn holding() -> Holding {
 fn name(action: &Action) -> &'static str {
     match action {
         Action::Stage { .. } => "stage",
+        Action::CheckSource { .. } => "look",
         Action::CheckStaged { .. } => "check",
+        Action::MountAgain => "mount again",
         Action::UnmountOld => "unmount",
         Action::Swap { readonly } => {
             assert!(*readonly);
@@ -62,8 +64,14 @@ fn names(spec: &VolumeSpec, old: Option<SuperblockId>) -> Vec<&'static str> {
     let plan = plan(PlanId(12), &patient, &"/stage".into()).unwrap();
     assert_eq!(plan.stage, BytePath::from("/stage/12"));
     assert_eq!(plan.undo.last(), Some(&Action::Unstage));
-    let covers = plan.actions.iter().any(|action| matches!(action, Action::CoverConsumers { .. }));
-    assert_eq!(plan.undo.len(), 1 + usize::from(covers), "what was covered comes back");
+    let has = |is_meant: fn(&Action) -> bool| plan.actions.iter().any(is_meant);
+    let swaps = has(|action| matches!(action, Action::Swap { .. }));
+    let covers = has(|action| matches!(action, Action::CoverConsumers { .. }));
+    assert_eq!(plan.undo.first() == Some(&Action::DetachTop), swaps, "a half-done swap is finished");
+    let unmounts = has(|action| matches!(action, Action::UnmountOld));
+    assert_eq!(plan.undo.contains(&Action::MountAgain), unmounts, "what was unmounted comes back");
+    let undone = 1 + [covers, swaps, unmounts].into_iter().filter(|is_so| *is_so).count();
+    assert_eq!(plan.undo.len(), undone, "what was covered comes back");
     for action in &plan.actions {
         if let Action::SwapConsumers { holding, .. } = action {
             assert_eq!(holding.is_some(), old.is_some());
@@ -87,7 +95,7 @@ fn a_device_is_unmounted_first_unless_nothing_is_mounted() {
     let spec = spec("ext4", "/dev/sdb1");
     assert_eq!(
         names(&spec, Some(OLD)),
-        ["cover", "unmount", "stage", "check", "swap", "verify", "follow", "unstage"]
+        ["look", "cover", "unmount", "stage", "check", "swap", "verify", "follow", "unstage"]
     );
     assert_eq!(names(&spec, None), ["stage", "check", "swap", "verify", "follow", "unstage"]);
 }
@@ -114,10 +122,10 @@ fn a_helper_gets_the_configured_time_and_the_rest_its_own() {
         (limits, plan.timeout.as_secs())
     };
     (spec.repair.timeout, spec.watch.deadline) = (Duration::from_secs(2), Duration::from_secs(1));
-    // cover, unmount, stage, check, swap, verify, follow, unstage
-    assert_eq!(limits(&spec), (vec![10, 2, 2, 10, 10, 10, 10, 10], 4));
+    // look, cover, unmount, stage, check, swap, verify, follow, unstage
+    assert_eq!(limits(&spec), (vec![10, 10, 2, 2, 10, 10, 10, 10, 10], 4));
     spec.watch.deadline = Duration::from_secs(20);
-    assert_eq!(limits(&spec), (vec![40, 2, 2, 40, 40, 40, 40, 40], 42));
+    assert_eq!(limits(&spec), (vec![40, 40, 2, 2, 40, 40, 40, 40, 40], 42));
     spec.repair.method = Method::Command(vec!["/fix".into()]);
     assert_eq!(limits(&spec), (vec![2, 40, 40, 40], 42));
 }
@@ -351,25 +359,20 @@ fn the_type_auto_is_read_from_the_table() {
 }
 
 #[test]
-fn sources_name_their_server() {
-    for (source, expected) in [
-        ("filer1:/export", Some("filer1")),
-        ("filer1:/export@daily", Some("filer1")),
-        ("[fe80::1]:/export", Some("fe80::1")),
-        ("ann@files:/x", Some("files")),
-        ("ann@files:", Some("files")),
-        ("//srv/share", Some("srv")),
-        ("https://u:p@dav.example:8443/x", Some("dav.example")),
-        ("/dev/sda1", None),
-        ("/srv/a:b", None),
-        ("s3fs", None),
-        ("", None),
-    ] {
-        let found = server_name(source.as_bytes()).map(|name| core::str::from_utf8(name).unwrap());
-        assert_eq!(found, expected, "{source}");
-    }
+fn a_plan_counts_for_the_server_of_its_source() {
     // Two shares of one kind need not be of one server.
-    let server = |source: &str| server_of(FsClass::Fuse, source.as_bytes());
+    let server = |source: &str| server_of(FsClass::Fuse, "fuse.davfs", source.as_bytes());
     assert_ne!(server("https://one/x"), server("https://two/x"));
-    assert_eq!(server_of(FsClass::Block, b"a:/b"), None);
+    assert_eq!(server_of(FsClass::Block, "ext4", b"a:/b"), None);
+    let lustre = |source: &[u8]| server_of(FsClass::Network, "lustre", source);
+    assert_ne!(lustre(b"10.0.0.1@tcp:/a"), lustre(b"10.9.9.9@tcp:/b"));
+}
+
+#[test]
+fn the_device_is_looked_at_before_anything_is_taken_away_and_a_command_by_itself() {
+    let mut spec = spec("ext4", "/dev/sdb1");
+    spec.repair.method = Method::Fstab;
+    assert_eq!(names(&spec, Some(OLD))[..3], ["look", "cover", "unmount"]);
+    spec.repair.method = Method::Command(vec!["/fix".into(), "{target}".into()]);
+    assert_eq!(names(&spec, Some(OLD))[..2], ["cover", "unmount"]);
 }

@@ -26,7 +26,8 @@ fn mount(id: u32, parent: u32, device: u32, path: &str) -> Mount {
 
 fn marks(unique: &[u64]) -> Marks {
     let holding = Holding { root: "/".into(), fstype: "fuse.x".into(), source: Vec::new() };
-    Marks { holding, here: BTreeSet::new(), unique: unique.iter().copied().collect() }
+    let unique = unique.iter().copied().collect();
+    Marks { holding, here: BTreeSet::new(), unique, others: BTreeSet::new(), own: BTreeSet::new() }
 }
 
 fn place() -> Place {
@@ -122,4 +123,19 @@ fn private_places_are_named_by_their_entry() {
     let place = stray(&"/stage/9".into());
     assert_eq!((place.volume.as_str(), place.old), ("/stage/9", None));
     assert_eq!(leftovers(&place, &table), [Action::Unstage]);
+}
+
+#[test]
+fn what_lay_beneath_before_the_plan_is_none_of_its_own() {
+    let table = MountTable::new(vec![mount(2, 3, 7, "/v"), mount(3, 1, 8, "/v")]);
+    let others = |ids: &[u32]| Marks { others: ids.iter().copied().map(MountId).collect(), ..marks(&[]) };
+    let place = |ids| Place { marks: Some(others(ids)), ..place() };
+    assert!(leftovers(&place(&[3]), &table).is_empty());
+    assert_eq!(leftovers(&place(&[4]), &table), [Action::DetachTop]);
+    let seen = Marks::of(&table, &"/v".into(), SuperblockId { major: 0, minor: 7 }).unwrap();
+    assert_eq!((&seen.others, seen.own.len()), (&BTreeSet::from([MountId(3)]), 0));
+    let since = seen.clone().with_own_since(&others(&[]));
+    assert_eq!((since.others.len(), since.own), (0, BTreeSet::from([MountId(3)])));
+    let since = seen.with_own_since(&others(&[3]));
+    assert_eq!((since.others, since.own.len()), (BTreeSet::from([MountId(3)]), 0));
 }

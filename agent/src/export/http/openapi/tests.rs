@@ -63,7 +63,7 @@ fn obey(command: Command, snapshot: &Snapshot) {
                     Err(Refused::Found)
                 }
                 agent_core::order::Order::Remount(volume) => {
-                    Ok(Done::Remounting(mount_plan(volume.as_str())))
+                    Ok(Done::Remounting(Box::new(mount_plan(volume.as_str()))))
                 }
                 agent_core::order::Order::Resume(Scope::Volume(volume)) if volume.as_str() == "backup" => {
                     Err(Refused::NotPaused)

@@ -150,7 +150,8 @@ async fn refusals_have_codes_by_whose_matter_they_are() {
 async fn a_remount_waits_for_a_look_that_is_out_and_answers_with_the_plan() {
     let plan = mount_plan("scratch");
     let looking = (Err(Refused::Looking), false);
-    let mut server = Server::start(vec![looking.clone(), looking, (Ok(Done::Remounting(plan)), false)]).await;
+    let mut server =
+        Server::start(vec![looking.clone(), looking, (Ok(Done::Remounting(Box::new(plan))), false)]).await;
     let (status, answer) = server.ask("POST", "/api/v1/remount/scratch", "").await;
     assert_eq!((status, &answer["plan"]["id"]), (200, &Value::from(7)));
     assert!(answer["plan"]["steps"][0]["touches"].as_str().is_some());

@@ -37,7 +37,7 @@ fn hostile() -> Snapshot {
     volume.fstype = EVIL.to_owned();
     volume.source = EVIL.to_owned();
     volume.condition.message = EVIL.to_owned();
-    volume.culprits[0].3.comm = EVIL.to_owned();
+    volume.culprits[0].2.comm = EVIL.to_owned();
     volume.hook = Some(EVIL.to_owned());
     if let Some((_, report)) = &mut volume.last_repair {
         report.steps.push(EVIL.to_owned());

@@ -227,11 +227,12 @@ fn evidence(html: &mut Document, volume: &VolumeView, now: Timestamp) {
         pairs.put(
             "met by",
             format_args!(
-                "{} (process {}): {} on {}, {} ago",
+                "{} (process {}): {} on {}{}, {} ago",
                 culprit.comm,
                 culprit.pid,
                 culprit.errno,
                 culprit.op,
+                by_name(culprit.by_name),
                 age::span(now.since(culprit.at))
             ),
         );
@@ -249,15 +250,21 @@ fn tasks(html: &mut Document, volume: &VolumeView, now: Timestamp) {
         pairs.put(
             "task",
             format_args!(
-                "{} (process {}) in {}, for {}",
+                "{} (process {}) in {}{}, for {}",
                 task.comm,
                 task.pid,
                 task.call,
+                by_name(task.by_name),
                 age::span(now.since(task.since))
             ),
         );
     }
     pairs.end();
+}
+
+/// Says that the place is told by a name alone.
+const fn by_name(is_by_name: bool) -> &'static str {
+    if is_by_name { " (by its name)" } else { "" }
 }
 
 fn consumers(html: &mut Document, volume: &VolumeView) {

@@ -16,26 +16,28 @@ struct Process {
     parent: u32,
     flags: u64,
     call: libc::c_long,
+    state: char,
     stack: &'static str,
 }
 
 impl Process {
     const fn new(id: u32) -> Self {
-        Self { id, parent: 1, flags: 0, call: READ, stack: FUSE }
+        Self { id, parent: 1, flags: 0, call: READ, state: 'S', stack: FUSE }
     }
 
     fn write(&self, root: &Path) {
-        let Self { id, parent, flags, call, stack } = self;
+        let Self { id, parent, flags, call, state, stack } = self;
         let directory = root.join(id.to_string());
         for folder in ["fd", "fdinfo", "ns"] {
             std::fs::create_dir_all(directory.join(folder)).unwrap();
         }
         let file = |name: &str, text: String| std::fs::write(directory.join(name), text).unwrap();
-        let stat = format!("{id} (cat) S {parent} 0 0 0 0 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 99 0");
+        let stat = format!("{id} (cat) {state} {parent} 0 0 0 0 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 99 0");
         file("stat", stat);
         file("syscall", format!("{call} 0x3 0x10 0x1 0x0 0x0 0x0 0x7ffd00000000 0x7f0000000000\n"));
         file("stack", (*stack).to_owned());
         file("fdinfo/3", "mnt_id:\t30\n".to_owned());
+        file("mem", format!("{}name\0", "\0".repeat(0x10)));
         file("mountinfo", "30 1 0:50 / /mnt/a rw - fuse.x x rw\n".to_owned());
         file("status", "voluntary_ctxt_switches:\t6\n".to_owned());
         file("cgroup", "0::/a.slice\n".to_owned());
@@ -101,6 +103,25 @@ fn pipes_locks_kernel_threads_and_the_agents_own_are_not_told() {
         Process::new(16),
     ];
     assert_eq!(told(&processes, &[16]), [15]);
+}
+
+#[test]
+fn who_copies_to_what_is_no_file_waits_for_storage_where_signals_do_not_end_it() {
+    // From descriptor 16, which is no file, to descriptor 3.
+    let copies = |id, state| Process { call: libc::SYS_sendfile, state, ..Process::new(id) };
+    assert_eq!(told(&[copies(10, 'S'), copies(11, 'D')], &[]), [11]);
+}
+
+#[test]
+fn what_a_name_says_of_the_place_is_said_to_be_that() {
+    let named = |call| {
+        let ask = Ask::All(BTreeSet::from([device()]), BTreeSet::new());
+        let all = answers(&[Process { call, ..Process::new(10) }], &ask);
+        let [_, Answer::Task(record), _] = all.as_slice() else { panic!("{all:?}") };
+        (record.s_dev, record.by_name)
+    };
+    assert_eq!(named(READ), (device(), 0));
+    assert_eq!(named(libc::SYS_newfstatat), (device(), 1));
 }
 
 #[test]

@@ -87,7 +87,26 @@ fn names_are_placed_by_their_text_once_they_have_waited() {
         .iter()
         .map(|on| (on.superblock.to_kernel(), on.root_inode, on.count))
         .collect();
-    assert_eq!(places, [(5, Some(2), 2), (6, None, 1)]);
+    assert_eq!(places, [(5, Some(2), 1), (5, Some(2), 1), (6, None, 1)], "the certain one apart");
+}
+
+#[test]
+fn what_only_a_name_places_is_told_apart() {
+    let mut ledger = Ledger::default();
+    let records = [
+        waits(10, 5),
+        BlockedRecord { by_name: 1, ..waits(11, 5) },
+        BlockedRecord { by_text: 1, ..waits(12, 5) },
+    ];
+    ledger.take(at(1), &records, NONE);
+    ledger.place(12, 5);
+    ledger.take(at(2), &records, NONE);
+    let told: Vec<_> = ledger
+        .blocked(|_| true)
+        .iter()
+        .map(|on| (on.count, on.tasks.iter().map(|task| task.is_by_name).collect::<Vec<_>>()))
+        .collect();
+    assert_eq!(told, [(1, vec![false]), (2, vec![true, true])]);
 }
 
 #[test]

@@ -94,7 +94,8 @@ fn records_of_the_census_follow_one_another() {
         syscall: 0,
         state: SLEEPS_DEEP,
         by_text: 1,
-        reserved: [0, 0],
+        by_name: 0,
+        reserved: 0,
     };
     assert_eq!(first, expected);
     assert_eq!((first.who.cgroup, first.who.pid, first.who.tgid), (77, 12, 11));
@@ -147,6 +148,17 @@ fn a_name_keeps_its_bytes_and_one_call_is_one_error() {
     let errors = placed(&record.header, &record.who, &key);
     assert_eq!((errors.count, errors.errno, errors.op), (1, Errno(116), Op::Stat));
     assert_eq!((errors.root_inode, errors.task), (None, None));
+}
+
+#[test]
+fn what_only_a_name_has_placed_is_of_another_source() {
+    let source = |by_name| counted(&CounterKey { s_dev: 46, by_name, ..CounterKey::default() }, 1, 2).source;
+    assert_eq!([0, 1].map(source), [Source::Bpf, Source::BpfName]);
+}
+
+#[test]
+fn an_error_that_nobody_tells_has_the_same_number_on_both_sides() {
+    assert_eq!(Errno(agent_common::settings::UNKNOWN_ERRNO), Errno::UNKNOWN);
 }
 
 #[test]

@@ -16,6 +16,7 @@ impl Layout {
         // kernel: `bpf_task_pt_regs`, kernel/trace/bpf_trace.c, since 5.15. Without it the verifier would only say that
         // a call is invalid, as it does for other reasons.
         self.field(types.function("bpf_task_pt_regs").map(|_| 0), Group::Wait, |_, _| ());
+        self.finish_faults(types);
         for (group, shape) in IO_SHAPES {
             let found = types.tracepoint_arguments("io_uring_complete").and_then(|arguments| {
                 has_shape(&arguments, shape).then_some(0).ok_or_else(|| BtfError::OtherArguments {
@@ -32,6 +33,20 @@ impl Layout {
             .or_else(|_| types.tracepoint_arguments("block_rq_complete"));
         self.offsets.request_errno =
             u32::from(arguments.is_ok_and(|types| !types.iter().any(|kind| kind == "blk_status_t")));
+    }
+
+    /// What the processor says of a page fault. Where it is not found any fault may have been a store.
+    ///
+    /// kernel: `thread_struct::error_code`, arch/x86/include/asm/processor.h, `X86_PF_WRITE` (2), all versions;
+    /// `thread_struct::fault_code`, arch/arm64/include/asm/processor.h, `ESR_ELx_WNR` (bit 6), since 3.7.
+    fn finish_faults(&mut self, types: &KernelTypes) {
+        let (member, mask) =
+            if cfg!(target_arch = "aarch64") { ("fault_code", 1 << 6) } else { ("error_code", 2) };
+        let outer = types.offset("task_struct", "thread");
+        if let (Ok(outer), Ok(inner)) = (outer, types.offset("thread_struct", member)) {
+            self.offsets.task_fault_code = outer.saturating_add(inner);
+            self.offsets.fault_store_mask = mask;
+        }
     }
 
     /// kernel: `request::rq_disk`, include/linux/blkdev.h, until 5.16; `request_queue::disk`, since 5.15.

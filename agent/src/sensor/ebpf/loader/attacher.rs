@@ -10,7 +10,7 @@ use aya::{Btf, Ebpf, Endianness};
 
 use super::super::Family;
 use super::super::coverage::statuses;
-use super::super::explain::explain;
+use super::super::explain::{Refusal, refusal};
 use super::super::io_operations::OPERATIONS;
 use super::super::layout::Layout;
 use super::super::links::Links;
@@ -24,7 +24,7 @@ use crate::kernel::{KernelSupport, namespace, trampolines};
 use crate::sensor::{ProgramState, ProgramStatus};
 
 /// A row and what became of it.
-pub(super) type RowState = (&'static ProgramRow, ProgramState);
+pub(in super::super) type RowState = (&'static ProgramRow, ProgramState);
 
 /// Holds the programs and their links; dropping it detaches them.
 ///
@@ -105,7 +105,7 @@ impl Attacher {
     }
 
     /// The table as it has turned out so far.
-    pub(super) fn states(&self) -> &[RowState] {
+    pub(in super::super) fn states(&self) -> &[RowState] {
         &self.states
     }
 
@@ -156,7 +156,7 @@ impl Attacher {
             };
             let row = *row;
             let state = self.attach_state(row, Some(ends));
-            all &= !matches!(state, ProgramState::Failed(_));
+            all &= !matches!(state, ProgramState::Absent(_) | ProgramState::Failed(_));
             if let Some((_, slot)) = self.states.get_mut(at) {
                 *slot = state;
             }
@@ -174,20 +174,20 @@ impl Attacher {
         }
         match self.attach(row, ends) {
             Ok(()) => ProgramState::Attached,
-            Err(reason) => not_attached(row, reason, row.module.map(module)),
+            Err(refused) => not_attached(row, refused, row.module.map(module)),
         }
     }
 
-    fn attach(&mut self, row: &'static ProgramRow, ends: Option<&mut Trampolines>) -> Result<(), String> {
+    fn attach(&mut self, row: &'static ProgramRow, ends: Option<&mut Trampolines>) -> Result<(), Refusal> {
         if let Some(missing) = self.layout.lacks(row.needs) {
-            return Err(missing.to_owned());
+            return Err(Refusal::Absent(missing.to_owned()));
         }
         if let Some(danger) = self.danger.filter(|_| row.attachment.is_on_function()) {
-            return Err(danger.to_owned());
+            return Err(Refusal::Absent(danger.to_owned()));
         }
         match row.attachment {
             Attachment::FunctionExit | Attachment::CallExit | Attachment::PlaceExit(_) => {
-                let ends = ends.ok_or("ends of functions are attached at the start")?;
+                let ends = ends.ok_or_else(|| "ends of functions are attached at the start".to_owned())?;
                 let btf = self.btf.get(&self.types)?;
                 let hung = ends.attach(&mut self.ebpf, btf, row);
                 self.hold(row, hung.map_err(|error| error.explain(row, &self.support))?)
@@ -201,7 +201,7 @@ impl Attacher {
                 let program = self.program::<RawTracePoint>(row)?;
                 let run = loaded(program.load())
                     .and_then(|()| program.test_run(RawTracePointRunOptions::new()).map(drop));
-                run.map_err(|error| explain(&error, row.attachment, &self.support))
+                run.map_err(|error| refusal(&error, row.attachment, &self.support))
             }
             Attachment::RawTracepoint => {
                 let program = self.program::<RawTracePoint>(row)?;
@@ -209,29 +209,29 @@ impl Attacher {
                     program.attach(row.hook)?;
                     Ok(program.fd()?.try_clone()?)
                 });
-                let program = attached.map_err(|error| explain(&error, row.attachment, &self.support))?;
+                let program = attached.map_err(|error| refusal(&error, row.attachment, &self.support))?;
                 self.skipped.watch(row, program);
                 Ok(())
             }
         }
     }
 
-    fn hold(&mut self, row: &'static ProgramRow, hung: Hung) -> Result<(), String> {
+    fn hold(&mut self, row: &'static ProgramRow, hung: Hung) -> Result<(), Refusal> {
         let held = self.links.hold(row.hook, hung.link);
-        held.map_err(|error| explain(&error, row.attachment, &self.support))?;
+        held.map_err(|error| refusal(&error, row.attachment, &self.support))?;
         self.skipped.watch(row, hung.program);
         Ok(())
     }
 
     /// Loads it and keeps a handle of its own: whoever takes the census makes a new link for each.
-    fn load_iterator(&mut self, row: &ProgramRow) -> Result<(), String> {
+    fn load_iterator(&mut self, row: &ProgramRow) -> Result<(), Refusal> {
         let btf = self.btf.get(&self.types)?;
         let kind = row.hook.trim_start_matches("iter/");
-        let program = self.ebpf.program_mut(row.name).ok_or("the object has no such program")?;
+        let program = self.ebpf.program_mut(row.name).ok_or_else(no_program)?;
         let program = <&mut Iter>::try_from(program).map_err(|error| error.to_string())?;
         let loaded =
             program.load(kind, btf).and_then(|()| Iter::from_program_info(program.info()?, row.name.into()));
-        self.census = Some(loaded.map_err(|error| explain(&error, row.attachment, &self.support))?);
+        self.census = Some(loaded.map_err(|error| refusal(&error, row.attachment, &self.support))?);
         Ok(())
     }
 
@@ -242,7 +242,9 @@ impl Attacher {
             match of_iterator {
                 Some((
                     _,
-                    ProgramState::Failed(reason)
+                    ProgramState::Absent(reason)
+                    | ProgramState::Failed(reason)
+                    | ProgramState::Forgone(reason)
                     | ProgramState::NotChosen(reason)
                     | ProgramState::Waits(reason),
                 )) => reason.clone(),
@@ -252,9 +254,9 @@ impl Attacher {
         })
     }
 
-    fn attach_function(&mut self, row: &ProgramRow) -> Result<Hung, String> {
+    fn attach_function(&mut self, row: &ProgramRow) -> Result<Hung, Refusal> {
         let btf = self.btf.get(&self.types)?;
-        let program = self.ebpf.program_mut(row.name).ok_or("the object has no such program")?;
+        let program = self.ebpf.program_mut(row.name).ok_or_else(no_program)?;
         let program = <&mut FEntry>::try_from(program).map_err(|error| error.to_string())?;
         let hung = loaded(program.load(row.hook, btf)).and_then(|()| {
             let id = program.attach()?;
@@ -262,17 +264,19 @@ impl Attacher {
             Ok(Hung { link, program: program.fd()?.try_clone()? })
         });
         hung.map_err(|error| match error {
-            ProgramError::Btf(error) => format!("this kernel has no function {}: {error}", row.hook),
-            error => explain(&error, row.attachment, &self.support),
+            ProgramError::Btf(error) => {
+                Refusal::Absent(format!("this kernel has no function {}: {error}", row.hook))
+            }
+            error => refusal(&error, row.attachment, &self.support),
         })
     }
 
-    fn program<'a, P>(&'a mut self, row: &ProgramRow) -> Result<&'a mut P, String>
+    fn program<'a, P>(&'a mut self, row: &ProgramRow) -> Result<&'a mut P, Refusal>
     where
         &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
     {
-        let program = self.ebpf.program_mut(row.name).ok_or("the object has no such program")?;
-        <&'a mut P>::try_from(program).map_err(|error| error.to_string())
+        let program = self.ebpf.program_mut(row.name).ok_or_else(no_program)?;
+        <&'a mut P>::try_from(program).map_err(|error| error.to_string().into())
     }
 
     fn write_modules(&mut self) -> Result<(), LoadError> {
@@ -349,7 +353,7 @@ pub(super) fn settle(states: &mut [RowState]) {
     };
     let equals: Vec<_> = states.iter().map(|(row, _)| equal(row)).collect();
     for ((_, state), equal) in states.iter_mut().zip(equals) {
-        if let (ProgramState::Failed(_), Some(equal)) = (&*state, equal) {
+        if let (ProgramState::Absent(_) | ProgramState::Failed(_), Some(equal)) = (&*state, equal) {
             *state = ProgramState::NotChosen(format!("{equal} sees the same"));
         }
     }
@@ -362,16 +366,23 @@ pub(super) fn changed(before: &[ProgramStatus], after: Vec<ProgramStatus>) -> Ve
 }
 
 /// What a program that could not be attached is, by how its module stands.
-pub(super) fn not_attached(row: &ProgramRow, reason: String, module: Option<Module>) -> ProgramState {
+pub(super) fn not_attached(row: &ProgramRow, refused: Refusal, module: Option<Module>) -> ProgramState {
     match (row.attachment, module, row.module) {
         // The library looks for functions among the kernel's own alone. FUSE, the only one with such programs, has
         // parameters, so that it shows when it is built in.
         (Attachment::FunctionEntry, Some(Module::Loaded | Module::Absent), Some(name)) => {
-            ProgramState::Failed(format!("{name} is a module here; functions of modules cannot be hooked"))
+            ProgramState::Absent(format!("{name} is a module here; functions of modules cannot be hooked"))
         }
         (_, Some(Module::Absent), Some(name)) => ProgramState::Waits(format!("for module {name}")),
-        _ => ProgramState::Failed(reason),
+        _ => match refused {
+            Refusal::Absent(reason) => ProgramState::Absent(reason),
+            Refusal::Failed(reason) => ProgramState::Failed(reason),
+        },
     }
+}
+
+fn no_program() -> String {
+    "the object has no such program".to_owned()
 }
 
 fn module(name: &str) -> Module {

@@ -29,10 +29,11 @@ fn states(state: impl Fn(&ProgramRow) -> ProgramState) -> Vec<(&'static ProgramR
 #[test]
 fn one_family_is_enough_and_a_part_is_degraded() {
     let failed = || ProgramState::Failed("refused".to_owned());
+    let absent = || ProgramState::Absent("this kernel has no such hook".to_owned());
     let sys_exit = states(|row| match row.family {
         ProgramFamily::Fexit => failed(),
         // A kernel without the hooks of the extra ones is none the worse.
-        ProgramFamily::Extra => failed(),
+        ProgramFamily::Extra => absent(),
         ProgramFamily::Always | ProgramFamily::SysExit => ProgramState::Attached,
     });
     assert_eq!(judge(&sys_exit, Family::Auto).unwrap(), SourceState::Running);
@@ -42,6 +43,36 @@ fn one_family_is_enough_and_a_part_is_degraded() {
     assert!(reason.contains("failed writes") && reason.contains("refused"), "{reason}");
     let none = states(|_| failed());
     assert!(matches!(judge(&none, Family::Auto), Err(LoadError::NothingAttached(_))));
+}
+
+#[test]
+fn an_extra_program_that_is_refused_is_a_loss_also_when_its_module_comes_later() {
+    let waits = || ProgramState::Waits("for module xfs".to_owned());
+    let mut states = states(|row| match row.name {
+        "xfs_force_shutdown" => waits(),
+        _ if row.family == ProgramFamily::Fexit => {
+            ProgramState::NotChosen("another family is used".to_owned())
+        }
+        _ => ProgramState::Attached,
+    });
+    assert_eq!(how_far(&states), SourceState::Running);
+    for (row, state) in &mut states {
+        if row.name == "xfs_force_shutdown" {
+            *state = ProgramState::Failed("EACCES: the verifier".to_owned());
+        }
+    }
+    let SourceState::Degraded(reason) = how_far(&states) else { panic!("not degraded") };
+    assert!(reason.starts_with("without xfs_force_shutdown: "), "{reason}");
+}
+
+#[test]
+fn a_call_that_the_kernel_lacks_of_the_family_in_use_is_a_loss() {
+    let mut states = states(|row| match row.name {
+        "vfs_read" => ProgramState::Absent("this kernel has no function vfs_read".to_owned()),
+        _ => ProgramState::Attached,
+    });
+    states.retain(|(row, _)| row.family != ProgramFamily::SysExit);
+    assert!(matches!(how_far(&states), SourceState::Degraded(_)));
 }
 
 #[test]
@@ -218,10 +249,10 @@ fn an_event_is_counted_by_one_program() {
 
 #[test]
 fn a_function_of_a_module_is_not_waited_for() {
-    let state = |name, module| not_attached(row(name), "refused".to_owned(), Some(module));
+    let state = |name, module| not_attached(row(name), "refused".to_owned().into(), Some(module));
     let refused = ProgramState::Failed("refused".to_owned());
     for module in [Module::Loaded, Module::Absent] {
-        let ProgramState::Failed(reason) = state("fuse_abort_conn", module) else { panic!("waits") };
+        let ProgramState::Absent(reason) = state("fuse_abort_conn", module) else { panic!("waits") };
         assert_eq!(reason, "fuse is a module here; functions of modules cannot be hooked");
     }
     assert_eq!(state("fuse_abort_conn", Module::BuiltIn), refused);

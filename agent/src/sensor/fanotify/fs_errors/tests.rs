@@ -19,7 +19,7 @@ const CHILD: &str = "sensor::fanotify::fs_errors::tests::the_marking_child";
 fn the_marking_child() {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let own = arguments.iter().position(|argument| argument == CHILD).and_then(|at| arguments.get(at + 1..));
-    if let Some(request) = own.filter(|request| request.len() == 3) {
+    if let Some(request) = own.filter(|request| request.len() == 4) {
         assert_eq!(run_mark_child(request), crate::exit_code::ExitCode::Ok);
     }
 }
@@ -87,8 +87,8 @@ fn errors_of_ext4_reach_their_superblock_with_their_count() {
     let (sensor, mut events) = started(this_program());
     block_on(async {
         let mount = namespace.mount_at(&sick.place);
-        sensor.mark(&mount, PATIENCE).await.unwrap();
-        sensor.mark(&namespace.mount_at(&well.place), PATIENCE).await.unwrap();
+        sensor.mark(&mount, false, PATIENCE).await.unwrap();
+        sensor.mark(&namespace.mount_at(&well.place), false, PATIENCE).await.unwrap();
         for _ in 0..3 {
             sick.report_error();
         }
@@ -121,13 +121,13 @@ fn a_mark_dies_with_the_superblock_and_is_set_again() {
     let mut ext4 = Ext4::mount(&namespace, "again");
     let (sensor, mut events) = started(this_program());
     block_on(async {
-        sensor.mark(&namespace.mount_at(&ext4.place), PATIENCE).await.unwrap();
+        sensor.mark(&namespace.mount_at(&ext4.place), false, PATIENCE).await.unwrap();
         ext4.unmount();
         ext4.mount_again(&namespace);
         // Nobody hears this one; otherwise two errors would be counted below.
         ext4.report_error();
         let mount = namespace.mount_at(&ext4.place);
-        sensor.mark(&mount, PATIENCE).await.unwrap();
+        sensor.mark(&mount, false, PATIENCE).await.unwrap();
         ext4.report_error();
         assert_eq!(counted(&mut events, mount.superblock, 1).await, 1);
     });
@@ -143,7 +143,7 @@ fn an_error_before_the_answer_of_the_child_is_not_lost() {
         sensor.inner.shared.group.mark_errors(nix::fcntl::AT_FDCWD, &ext4.place).unwrap();
         ext4.report_error();
         let mount = namespace.mount_at(&ext4.place);
-        sensor.mark(&mount, PATIENCE).await.unwrap();
+        sensor.mark(&mount, false, PATIENCE).await.unwrap();
         assert_eq!(counted(&mut events, mount.superblock, 1).await, 1);
     });
 }
@@ -162,13 +162,13 @@ fn the_child_enters_the_namespace_it_is_told() {
     let (file, mount) = inner_is_ready.recv().unwrap();
     block_on(async {
         let (outside, _events) = started(this_program());
-        let refused = outside.mark(&mount, PATIENCE).await.unwrap_err();
+        let refused = outside.mark(&mount, false, PATIENCE).await.unwrap_err();
         assert!(matches!(refused, MarkRefused::OtherMount { .. }), "only a directory is here: {refused}");
         let (sensor, _events) = started(Settings { enter: Some(file), ..this_program() });
-        sensor.mark(&mount, PATIENCE).await.unwrap();
+        sensor.mark(&mount, false, PATIENCE).await.unwrap();
         let (nowhere, _events) =
             started(Settings { enter: Some(outer.directory().join("none")), ..this_program() });
-        let refused = nowhere.mark(&mount, PATIENCE).await.unwrap_err();
+        let refused = nowhere.mark(&mount, false, PATIENCE).await.unwrap_err();
         let expected = (MarkStep::Enter, CoreErrno(2));
         assert!(
             matches!(refused, MarkRefused::Refused { step, errno } if (step, errno) == expected),
@@ -185,23 +185,29 @@ fn a_refusal_concerns_one_volume_and_has_a_reason() {
     let (sensor, _events) = started(this_program());
     block_on(async {
         let proc = namespace.mount_at(Path::new("/proc"));
-        let refused = sensor.mark(&proc, PATIENCE).await.unwrap_err();
+        let refused = sensor.mark(&proc, false, PATIENCE).await.unwrap_err();
         assert_eq!(errno_of(&refused), Some(CoreErrno(95)), "{refused}");
 
         let place = namespace.place("covered");
         namespace.mount_tmpfs(&place);
         let below = namespace.mount_at(&place);
-        sensor.mark(&below, PATIENCE).await.unwrap();
+        sensor.mark(&below, false, PATIENCE).await.unwrap();
         namespace.mount_tmpfs(&place);
         let above = namespace.mount_at(&place);
-        match sensor.mark(&below, PATIENCE).await {
+        match sensor.mark(&below, false, PATIENCE).await {
             Err(MarkRefused::OtherMount { found }) => assert_eq!(found, u64::from(above.id.0)),
             other => panic!("{other:?}"),
         }
         namespace.unmount(&place);
         namespace.unmount(&place);
+        // Nobody walks to where an automount was, not even to learn what is there now.
+        let gone = (MarkStep::Identity, CoreErrno(2));
+        match sensor.mark(&below, true, PATIENCE).await {
+            Err(MarkRefused::Refused { step, errno }) => assert_eq!((step, errno), gone),
+            other => panic!("{other:?}"),
+        }
         std::fs::remove_dir(&place).unwrap();
-        let refused = sensor.mark(&below, PATIENCE).await.unwrap_err();
+        let refused = sensor.mark(&below, false, PATIENCE).await.unwrap_err();
         assert_eq!(errno_of(&refused), Some(CoreErrno(2)), "{refused}");
         assert_eq!(children(&sensor), 0);
     });
@@ -214,7 +220,7 @@ fn file_systems_answer_as_the_table_of_types_says() {
     block_on(async {
         let answer = async |place: &Path| {
             let mount = namespace.mount_at(place);
-            let answer = sensor.mark(&mount, PATIENCE).await.map_err(|refused| errno_of(&refused));
+            let answer = sensor.mark(&mount, false, PATIENCE).await.map_err(|refused| errno_of(&refused));
             // Whoever accepts must not be on the list of types that are never asked, except for what cannot fail.
             assert!(answer.is_err() || mount.fstype == "tmpfs" || may_report(&mount.fstype));
             answer
@@ -252,8 +258,8 @@ fn a_child_that_hangs_is_given_up_and_keeps_its_slot_until_it_is_gone() {
     let (sensor, _events) = started(program(&["/bin/sh", "-c", "exec sleep 1000"]));
     block_on(async {
         let (first, second) = tokio::join!(
-            sensor.mark(&mount, Duration::from_millis(300)),
-            sensor.mark(&mount, Duration::from_millis(300)),
+            sensor.mark(&mount, false, Duration::from_millis(300)),
+            sensor.mark(&mount, false, Duration::from_millis(300)),
         );
         assert!(matches!(first, Err(MarkRefused::TimedOut)));
         assert!(matches!(second, Err(MarkRefused::Busy)));
@@ -280,7 +286,7 @@ fn more_marks_than_children_wait_for_their_turn() {
     block_on(async {
         for mount in mounts(&namespace, 3 * CHILDREN_MAX) {
             let sensor = sensor.clone();
-            tasks.spawn(async move { sensor.mark(&mount, PATIENCE).await });
+            tasks.spawn(async move { sensor.mark(&mount, false, PATIENCE).await });
         }
         while let Some(result) = tasks.join_next().await {
             // It was asked; that it has nothing to say is another matter.
@@ -296,7 +302,7 @@ fn nobody_waits_for_children_that_are_all_stuck() {
     let (sensor, _events) = started(program(&["/bin/true"]));
     sensor.inner.shared.stuck.store(CHILDREN_MAX, Ordering::Relaxed);
     let mount = namespace.mount_at(Path::new("/proc"));
-    let refused = block_on(sensor.mark(&mount, PATIENCE));
+    let refused = block_on(sensor.mark(&mount, false, PATIENCE));
     assert!(matches!(refused, Err(MarkRefused::TooMany)), "{refused:?}");
     assert_eq!(children(&sensor), 0);
 }
@@ -307,9 +313,9 @@ fn a_child_that_cannot_start_or_says_nothing_is_an_error() {
     let mount = namespace.mount_at(Path::new("/proc"));
     block_on(async {
         let (silent, _events) = started(program(&["/bin/true"]));
-        assert!(matches!(silent.mark(&mount, PATIENCE).await, Err(MarkRefused::NoAnswer)));
+        assert!(matches!(silent.mark(&mount, false, PATIENCE).await, Err(MarkRefused::NoAnswer)));
         let (absent, _events) = started(program(&["/nonexistent/mountie"]));
-        assert!(matches!(absent.mark(&mount, PATIENCE).await, Err(MarkRefused::Start(_))));
+        assert!(matches!(absent.mark(&mount, false, PATIENCE).await, Err(MarkRefused::Start(_))));
         assert_eq!(children(&absent), 0);
     });
 }

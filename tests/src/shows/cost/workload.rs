@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::harness::bench::Bench;
@@ -54,9 +55,20 @@ pub(super) fn prepare(bench: &Bench) -> Result<Ground> {
 impl Workload {
     /// Nanoseconds an operation, by the monotonic clock.
     pub(super) fn cost(&self, ground: &Ground) -> Result<f64> {
-        let begin = now();
-        (self.run)(ground, self.operations)?;
-        Ok(now().saturating_sub(begin).as_secs_f64() * 1e9 / f64::from(self.operations))
+        self.cost_over(ground, Duration::ZERO)
+    }
+
+    /// The same over as many runs as at least this time has room for.
+    pub(super) fn cost_over(&self, ground: &Ground, time: Duration) -> Result<f64> {
+        let (begin, mut runs) = (now(), 0_u32);
+        loop {
+            (self.run)(ground, self.operations)?;
+            runs += 1;
+            let took = now().saturating_sub(begin);
+            if took >= time {
+                return Ok(took.as_secs_f64() * 1e9 / (f64::from(runs) * f64::from(self.operations)));
+            }
+        }
     }
 }
 

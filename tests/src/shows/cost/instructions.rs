@@ -5,10 +5,6 @@
 //! nothing, under an empty program on the same hooks, under the agent, and under a general tracing tool that
 //! counts the same failures.
 
-mod empty;
-mod peer;
-mod workload;
-
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
@@ -17,16 +13,15 @@ use integration_tests::harness::bench::Bench;
 use integration_tests::harness::matrix::{self, Row};
 use serde_json::Value;
 
-use self::empty::Empty;
-use self::workload::{WORKLOADS, Workload};
+use super::Column;
+use super::empty::Empty;
+use super::peer;
+use super::workload::{self, Ground, WORKLOADS, Workload};
 
 /// The cheapest of so many runs counts: whatever else the machine does only adds.
 const RUNS: usize = 5;
 
-/// Instructions an operation, one for every workload.
-type Column = Vec<f64>;
-
-pub(super) fn run(bench: &mut Bench) -> Result<()> {
+pub(in crate::shows) fn run(bench: &mut Bench) -> Result<()> {
     let ground = workload::prepare(bench)?;
     let mut table = Table::default();
     let measure = || measure(&ground);
@@ -57,11 +52,11 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn measure(ground: &workload::Ground) -> Result<Column> {
+fn measure(ground: &Ground) -> Result<Column> {
     WORKLOADS.iter().map(|workload| cheapest(workload, ground)).collect()
 }
 
-fn cheapest(workload: &Workload, ground: &workload::Ground) -> Result<f64> {
+fn cheapest(workload: &Workload, ground: &Ground) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..RUNS {
         best = best.min(workload.cost(ground).with_context(|| format!("workload {}", workload.name))?);
@@ -70,7 +65,7 @@ fn cheapest(workload: &Workload, ground: &workload::Ground) -> Result<f64> {
 }
 
 /// Measures with an agent of a family; also the hooks that it is attached to.
-fn with_agent(
+pub(super) fn with_agent(
     bench: &Bench,
     family: &str,
     measure: &impl Fn() -> Result<Column>,
