@@ -1,7 +1,8 @@
 //! Real plans on real mounts that really break, in a mount namespace of this process's own: whatever a test
 //! leaves behind goes with the process.
 //!
-//! The binary is also the child that acts (`swap act`), as the agent's own binary is.
+//! The binary is also the child that acts (`swap act`), as the agent's own binary is, and the programs `hammer` and
+//! `apart`.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 use std::process::ExitCode;
@@ -41,6 +42,9 @@ fn main() -> ExitCode {
     }
     if std::env::args_os().nth(1).is_some_and(|argument| argument == "hammer") {
         return container::hammer();
+    }
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "apart") {
+        return lab::apart();
     }
     let arguments = Arguments::from_args();
     if !nix::unistd::geteuid().is_root() {

@@ -80,6 +80,7 @@ fn assert_good(report: &PlanReport) {
 }
 
 fn a_container_follows_a_killed_daemon() {
+    let _alone = Alone::begin();
     let lab = Lab::new("container-fuse");
     let source = source(&lab);
     let mut daemon = start_bindfs(&source, &lab.mountpoint);
@@ -303,7 +304,7 @@ fn a_copy_of_the_host_follows() {
 fn what_is_locked_is_left() {
     let lab = Lab::new("container-locked");
     lab.mount_tmpfs("first");
-    let user = Namespace::of_a_user("true");
+    let user = Namespace::of_a_user(&lab, "true");
     let before = user.stack_at(&lab.mountpoint);
     assert_eq!(before.len(), 1);
     let old = holding(&lab);
@@ -330,7 +331,7 @@ fn what_only_calls_itself_a_guard_gets_nothing() {
     let [forged, guard] = ["forged", "guard"].map(|name| lab.directory(name));
     let source = String::from_utf8(guard_source(&VolumeId::new(lab.name), &"inner".into())).unwrap();
     let mount = |place: &Path| format!("mount -t tmpfs -o mode=0555 {source} {}", text(place));
-    let user = Namespace::of_a_user(&mount(&forged));
+    let user = Namespace::of_a_user(&lab, &mount(&forged));
     lab.mount_tmpfs("first");
     let container = Namespace::new("private");
     container.run(&["sh", "-c", &mount(&guard)]);

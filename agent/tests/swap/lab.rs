@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,22 @@ pub(crate) fn enter_own_namespace() {
     let systemctl = Path::new(PROGRAMS).join("systemctl");
     std::fs::write(&systemctl, SYSTEMCTL).unwrap();
     std::fs::set_permissions(&systemctl, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The program `apart DIRECTORY PROGRAM…`: takes the mounts of all tests but the one of this directory out of its
+/// namespace, and becomes that program.
+pub(crate) fn apart() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let (own, base) = (bytes(Path::new(&words[0])), bytes(Path::new(BASE)));
+    let table = table();
+    let others = table.iter().map(|mount| &mount.mountpoint);
+    let others = others.filter(|path| **path != base && path.starts_with(&base) && !path.starts_with(&own));
+    for path in others {
+        // What lay below another one is gone with it.
+        let _ = nix::mount::umount2(path.as_bytes(), nix::mount::MntFlags::MNT_DETACH);
+    }
+    let error = Command::new(&words[1]).args(&words[2..]).exec();
+    panic!("{}: {error}", words[1]);
 }
 
 const FSTAB: &str = "/etc/fstab";
@@ -404,11 +421,14 @@ impl Namespace {
         Self::start(&["unshare", "-m", "--propagation", propagation, "sleep", "600"])
     }
 
-    /// One that a user made who is nobody outside of it, and in which a script was run.
-    pub(crate) fn of_a_user(script: &str) -> Self {
+    /// One that a user made who is nobody outside of it, and in which a script was run. It has the mounts of this test
+    /// and of no other: nobody can take them away from it, so that the others' volumes would be held.
+    pub(crate) fn of_a_user(lab: &Lab, script: &str) -> Self {
+        let exe = std::env::current_exe().unwrap();
+        let apart = ["unshare", "-m", "--propagation", "private", text(&exe), "apart", text(&lab.directory)];
         let user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
         let script = format!("{script} && exec sleep 600");
-        Self::start(&[&user[..], &["unshare", "-U", "-r", "-m", "sh", "-c", &script]].concat())
+        Self::start(&[&apart[..], &user, &["unshare", "-U", "-r", "-m", "sh", "-c", &script]].concat())
     }
 
     fn start(argv: &[&str]) -> Self {

@@ -11,7 +11,7 @@ use super::{Act, NAMES, act, carry_out, end_plans, mount_anew, specs};
 use crate::engine::tests::world::{Answer, World, fails, good, millis, seconds};
 use crate::engine::{Input, Output};
 use crate::health::{Event, step};
-use crate::id::VolumeId;
+use crate::id::{PlanId, VolumeId};
 use crate::observation::{Census, Op, ProbeResult, ProbeStep};
 use crate::time::Monotonic;
 use crate::verdict::{HealthState, Reason, Verdict};
@@ -44,11 +44,12 @@ fn steps() -> BTreeSet<(HealthState, HealthState)> {
     STATES.into_iter().flat_map(|from| events.iter().map(move |event| (from, step(from, *event)))).collect()
 }
 
-/// Repairs that began within an hour before any of them, since the operator last changed the volume.
+/// Repairs that began within an hour before any of them, since the operator last changed the volume. One that was
+/// stopped before it had shown anything is none.
 #[derive(Default)]
 struct Repairs {
     seen: usize,
-    begun: BTreeMap<VolumeId, Vec<Monotonic>>,
+    begun: BTreeMap<VolumeId, Vec<(Monotonic, PlanId)>>,
 }
 
 impl Repairs {
@@ -63,8 +64,10 @@ impl Repairs {
                 continue;
             }
             let begun = self.begun.entry(plan.volume.clone()).or_default();
-            begun.push(*at);
-            begun.retain(|earlier| at.since(*earlier) < seconds(3600));
+            begun.push((*at, plan.id));
+            begun.retain(|(earlier, id)| {
+                at.since(*earlier) < seconds(3600) && !world.given_back.contains(id)
+            });
             let spec = world.policy.volumes.iter().find(|spec| spec.id == plan.volume).unwrap();
             let allowed = usize::try_from(spec.repair.max_attempts).unwrap();
             assert!(begun.len() <= allowed, "{} repairs of {}, allowed {allowed}", begun.len(), plan.volume);

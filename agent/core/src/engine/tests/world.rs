@@ -118,6 +118,10 @@ pub(in crate::engine) struct World {
     pub(in crate::engine) pauses: Pauses,
     /// Volumes that somebody had mounted anew by hand.
     ordered: BTreeSet<VolumeId>,
+    /// Plans whose mount stands where the old one did.
+    shown: BTreeSet<PlanId>,
+    /// Plans that were stopped before they had shown anything: their attempts are not used up.
+    pub(in crate::engine) given_back: BTreeSet<PlanId>,
 }
 
 impl World {
@@ -155,6 +159,8 @@ impl World {
             stored: BTreeMap::new(),
             pauses: Pauses::default(),
             ordered: BTreeSet::new(),
+            shown: BTreeSet::new(),
+            given_back: BTreeSet::new(),
         }
     }
 
@@ -185,8 +191,13 @@ impl World {
             Input::ProbeLate(report) => {
                 self.looking.remove(&report.id);
             }
+            Input::PlanShows(id) => drop(self.shown.insert(*id)),
             Input::PlanFinished(report) => {
-                self.running.remove(&report.id);
+                let has_run = self.running.remove(&report.id).is_some();
+                let is_stopped = report.outcome == Outcome::Refused(Refusal::TableChanged);
+                if has_run && is_stopped && !self.shown.contains(&report.id) {
+                    self.given_back.insert(report.id);
+                }
             }
             Input::Reached(report) => {
                 self.trying.remove(&report.service);
