@@ -49,8 +49,8 @@ pub(crate) fn apart() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(2).collect();
     let (own, base) = (bytes(Path::new(&words[0])), bytes(Path::new(BASE)));
     let table = table();
-    let others = table.iter().map(|mount| &mount.mountpoint);
-    let others = others.filter(|path| **path != base && path.starts_with(&base) && !path.starts_with(&own));
+    let places = table.mounts().iter().map(|mount| &mount.mountpoint);
+    let others = places.filter(|path| **path != base && path.is_within(&base) && !path.is_within(&own));
     for path in others {
         // What lay below another one is gone with it.
         let _ = nix::mount::umount2(path.as_bytes(), nix::mount::MntFlags::MNT_DETACH);

@@ -65,9 +65,8 @@ impl Repairs {
             }
             let begun = self.begun.entry(plan.volume.clone()).or_default();
             begun.push((*at, plan.id));
-            begun.retain(|(earlier, id)| {
-                at.since(*earlier) < seconds(3600) && !world.given_back.contains(id)
-            });
+            begun
+                .retain(|(earlier, id)| at.since(*earlier) < seconds(3600) && !world.given_back.contains(id));
             let spec = world.policy.volumes.iter().find(|spec| spec.id == plan.volume).unwrap();
             let allowed = usize::try_from(spec.repair.max_attempts).unwrap();
             assert!(begun.len() <= allowed, "{} repairs of {}, allowed {allowed}", begun.len(), plan.volume);

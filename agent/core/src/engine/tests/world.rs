@@ -25,7 +25,7 @@ use crate::pause::Pauses;
 use crate::policy::Policy;
 use crate::remediation::asking::{Answer as HookAnswer, AnswerReport, Question};
 use crate::remediation::service::Service;
-use crate::remediation::{Outcome, Plan};
+use crate::remediation::{Outcome, Plan, Refusal};
 use crate::status::VolumeStatus;
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable, Options, Propagation};
