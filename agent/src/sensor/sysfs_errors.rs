@@ -20,7 +20,7 @@
 //!
 //! kernel: `ext4_attr_show`, fs/ext4/sysfs.c; `btrfs_devinfo_error_stats_show`, fs/btrfs/sysfs.c, since 5.14.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -85,6 +85,7 @@ impl SysfsErrors {
             wake: Arc::clone(&wake),
             not_before: Monotonic::default(),
             reported: SourceState::Running,
+            lacking: BTreeSet::new(),
         };
         let thread = Running::start("sysfs-errors", SourceName::Sysfs, &outbox, move || reader.run())
             .map_err(no_thread)?;
@@ -135,6 +136,8 @@ struct Reader {
     not_before: Monotonic,
     /// What was last said of this source.
     reported: SourceState,
+    /// Those that showed none at the last reading that was due.
+    lacking: BTreeSet<SuperblockId>,
 }
 
 impl Reader {
@@ -178,12 +181,16 @@ impl Reader {
             self.known.insert(mount.superblock, known);
             told
         });
-        goes_on && self.report(&without)
+        goes_on && (!is_due || self.report(&without))
     }
 
-    /// Says how this source does, when that has changed.
+    /// Says how this source does, when that has changed. A file system that has just been mounted may have no folder
+    /// yet, and one that goes has none any more: only what shows none at two readings lacks something.
     fn report(&mut self, without: &[&Arc<Mount>]) -> bool {
-        let state = match without {
+        let now = without.iter().map(|mount| mount.superblock).collect();
+        let before = std::mem::replace(&mut self.lacking, now);
+        let without: Vec<_> = without.iter().filter(|mount| before.contains(&mount.superblock)).collect();
+        let state = match without.as_slice() {
             [] => SourceState::Running,
             [first, ..] => SourceState::Degraded(format!(
                 "{} file systems show no counters of their errors, as {} at `{}`",

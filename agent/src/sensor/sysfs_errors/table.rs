@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
+use std::{fs, io};
 use std::path::{Path, PathBuf};
 
 use agent_core::errno::Errno;
@@ -122,11 +122,18 @@ const BTRFS: [(&str, Errno); 5] = [
     ("generation_errs", EUCLEAN),
 ];
 
-/// kernel: `btrfs_devinfo_error_stats_show`, fs/btrfs/sysfs.c, since 5.14. One file a device; kept on disk.
+/// kernel: `btrfs_devinfo_error_stats_show`, fs/btrfs/sysfs.c, since 5.14. One file a device; kept on disk. Older ones
+/// have no such file: they count nothing here, and lack nothing.
 fn btrfs_counters(folder: &Path) -> Option<Counters> {
     let mut counters = Counters::new();
-    for device in fs::read_dir(folder.join("devinfo")).ok()?.flatten() {
+    let mut has_any = false;
+    let devices = match fs::read_dir(folder.join("devinfo")) {
+        Ok(devices) => devices,
+        Err(error) => return (error.kind() == io::ErrorKind::NotFound).then_some(counters),
+    };
+    for device in devices.flatten() {
         let Ok(text) = fs::read_to_string(device.path().join("error_stats")) else { continue };
+        has_any = true;
         for line in text.lines() {
             let Some((name, count)) = line.split_once(' ') else { continue };
             // Before the statistics are read from disk the file says `invalid`.
@@ -136,5 +143,5 @@ fn btrfs_counters(folder: &Path) -> Option<Counters> {
             }
         }
     }
-    (!counters.is_empty()).then_some(counters)
+    (!has_any || !counters.is_empty()).then_some(counters)
 }

@@ -50,6 +50,7 @@ fn reader(sysfs: &Path, mounts: &[Arc<Mount>]) -> (Reader, Receiver<SensorEvent>
         wake,
         not_before: Monotonic::default(),
         reported: SourceState::Running,
+        lacking: BTreeSet::new(),
     };
     (reader, events)
 }
@@ -212,6 +213,8 @@ fn file_systems_without_the_counters_of_their_kind_are_told_until_they_have_some
             _ => None,
         })
     };
+    assert!(reader.look(true) && reader.look(false));
+    assert_eq!(said(), None, "it may come or go just now");
     assert!(reader.look(true) && reader.look(true));
     let Some(SourceState::Degraded(reason)) = said() else { panic!("not told") };
     assert_eq!(reason, "1 file systems show no counters of their errors, as btrfs at `/m`");
@@ -220,6 +223,22 @@ fn file_systems_without_the_counters_of_their_kind_are_told_until_they_have_some
     write(sysfs.path(), "fs/btrfs/1111/devinfo/1/error_stats", "write_errs 1\n");
     assert!(reader.look(true));
     assert_eq!(said(), Some(SourceState::Running));
+}
+
+#[test]
+fn a_btrfs_whose_kernel_shows_no_counters_is_nothing_that_is_missing() {
+    let sysfs = TempDir::new().unwrap();
+    write(sysfs.path(), "fs/btrfs/1111/devices/vdb/size", "1\n");
+    write(sysfs.path(), "fs/btrfs/1111/devinfo/1/in_fs_metadata", "1\n");
+    let (mut reader, mut events) = reader(sysfs.path(), &[mount("btrfs", "/dev/vdb", 1)]);
+    assert!((0..3).all(|_| reader.look(true)));
+    assert!(next(&mut events).is_none());
+    // Statistics that are not read yet.
+    write(sysfs.path(), "fs/btrfs/2222/devices/vdc/size", "1\n");
+    write(sysfs.path(), "fs/btrfs/2222/devinfo/1/error_stats", "invalid\n");
+    lock(&reader.watched).insert(SuperblockId { major: 7, minor: 2 }, mount("btrfs", "/dev/vdc", 2));
+    assert!((0..2).all(|_| reader.look(true)));
+    assert!(matches!(next(&mut events), Some(SensorEvent::Source(SourceName::Sysfs, SourceState::Degraded(_)))));
 }
 
 #[test]
