@@ -161,27 +161,42 @@ impl Reader {
     /// Takes base lines of what is new, and reads the others when they are due. `false`: nobody listens any more.
     fn look(&mut self, is_due: bool) -> bool {
         let watched = lock(&self.watched).clone();
+        let again = self.keep_known(&watched);
+        let mut without = Vec::new();
+        let goes_on = again.into_iter().all(|event| self.outbox.send(event));
+        let goes_on = goes_on
+            && watched.values().all(|mount| {
+                if self.known.contains_key(&mount.superblock) {
+                    return !is_due || self.read(mount);
+                }
+                let Some(known) = first(&self.sysfs, mount) else {
+                    without.push(mount);
+                    return true;
+                };
+                let told = self.introduce(mount.superblock, &known);
+                self.known.insert(mount.superblock, known);
+                told
+            });
+        goes_on && (!is_due || self.report(&without))
+    }
+
+    /// Drops what is watched no more, or has become another file system. Gives what is to be said again: who listens
+    /// may know of the other mount nothing yet.
+    fn keep_known(&mut self, watched: &Watched) -> Vec<SensorEvent> {
+        let mut again = Vec::new();
         self.known.retain(|superblock, known| {
             let Some(mount) = watched.get(superblock) else { return false };
             // The table may be read with ids at one time and without at another.
             let is_doubtful = known.unique.zip(mount.unique).is_some_and(|(known, seen)| known != seen);
             known.unique = mount.unique.or(known.unique);
-            !is_doubtful || instance(&known.folder) == Some(known.instance)
-        });
-        let mut without = Vec::new();
-        let goes_on = watched.values().all(|mount| {
-            if self.known.contains_key(&mount.superblock) {
-                return !is_due || self.read(mount);
-            }
-            let Some(known) = first(&self.sysfs, mount) else {
-                without.push(mount);
+            if !is_doubtful {
                 return true;
-            };
-            let told = self.introduce(mount.superblock, &known);
-            self.known.insert(mount.superblock, known);
-            told
+            }
+            let stays = instance(&known.folder) == Some(known.instance);
+            again.extend(stays.then_some(SensorEvent::Instance(*superblock, known.instance)));
+            stays
         });
-        goes_on && (!is_due || self.report(&without))
+        again
     }
 
     /// Says how this source does, when that has changed. A file system that has just been mounted may have no folder

@@ -202,6 +202,19 @@ impl Engine {
                 self.by_superblock.entry(shown.superblock).or_default().push(volume.id.clone());
             }
         }
+        self.share_instances();
+    }
+
+    /// Which file system has a number is told once. Who comes to that file system later learns it from those that are
+    /// there.
+    fn share_instances(&mut self) {
+        for ids in self.by_superblock.values().filter(|ids| ids.len() > 1) {
+            let known = ids.iter().filter_map(|id| self.volumes.get(id)?.evidence.instance).next();
+            for id in ids {
+                let Some(volume) = self.volumes.get_mut(id) else { continue };
+                volume.evidence.instance = volume.evidence.instance.or(known);
+            }
+        }
     }
 
     /// Drops discovered volumes that were unmounted long enough ago.

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::{fs, io};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use agent_core::errno::Errno;
 use agent_core::topology::Mount;

@@ -238,7 +238,10 @@ fn a_btrfs_whose_kernel_shows_no_counters_is_nothing_that_is_missing() {
     write(sysfs.path(), "fs/btrfs/2222/devinfo/1/error_stats", "invalid\n");
     lock(&reader.watched).insert(SuperblockId { major: 7, minor: 2 }, mount("btrfs", "/dev/vdc", 2));
     assert!((0..2).all(|_| reader.look(true)));
-    assert!(matches!(next(&mut events), Some(SensorEvent::Source(SourceName::Sysfs, SourceState::Degraded(_)))));
+    assert!(matches!(
+        next(&mut events),
+        Some(SensorEvent::Source(SourceName::Sysfs, SourceState::Degraded(_)))
+    ));
 }
 
 #[test]
@@ -300,6 +303,19 @@ fn which_file_system_has_a_number_is_told_at_first_and_when_it_changes() {
     });
     let of = |name: &str| instance(&sysfs.path().join("fs/xfs").join(name)).unwrap();
     assert_eq!(told.collect::<Vec<_>>(), [(1, of("old")), (1, of("vdb"))]);
+}
+
+#[test]
+fn whose_folder_it_is_is_said_again_to_another_mount() {
+    let sysfs = fake_xfs();
+    let mount = mount("xfs", "/dev/vdb", 1);
+    let (mut reader, mut events) = reader(sysfs.path(), &[Arc::clone(&mount)]);
+    assert!(reader.look(true) && reader.look(true));
+    shown_by_another(&reader, &mount);
+    assert!(reader.look(false) && reader.look(true));
+    let said = std::iter::from_fn(|| events.try_recv().ok());
+    let said = said.filter(|event| matches!(event, SensorEvent::Instance(..))).count();
+    assert_eq!(said, 2);
 }
 
 #[test]

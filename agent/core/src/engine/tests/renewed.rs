@@ -2,15 +2,15 @@
 
 use alloc::vec;
 
-use super::world::{Answer, World, device, good, millis, seconds, spec};
+use super::world::{Answer, World, device, good, millis, mount, seconds, spec};
 use crate::engine::{Input, Output};
 use crate::errno::Errno;
-use crate::id::MountId;
+use crate::id::{MountId, VolumeId};
 use crate::observation::{Op, OwnErrors, ProbeOk, ProbeReport, ProbeResult, ProbeStep};
 use crate::time::Monotonic;
 use crate::topology::Options;
 use crate::verdict::{HealthState, Reason};
-use crate::volume::Mode;
+use crate::volume::{Mode, VolumeSpec};
 
 const ESHUTDOWN: u16 = 108;
 const EUCLEAN: u16 = 117;
@@ -185,6 +185,23 @@ fn restarted_beside(before: u64, after: Option<u64>) -> World {
         world.feed(Input::Instance(device(10), instance));
     }
     world
+}
+
+#[test]
+fn one_more_volume_on_a_file_system_learns_which_one_it_is() {
+    let other =
+        VolumeSpec { mountpoint: "/mnt/other".into(), ..spec("other", "xfs", "/dev/sdb", Mode::Observe) };
+    let mut world = World::new(vec![spec("disk", "xfs", "/dev/sdb", Mode::Observe), other]);
+    world.mounts.truncate(2);
+    world.table();
+    world.feed(Input::Instance(device(10), 7));
+    world.mounts.push(mount(30, 10, "/mnt/other", "xfs", "/dev/sdb"));
+    world.table();
+    let known = |world: &World, name| world.engine.volumes[&VolumeId::new(name)].evidence.instance;
+    assert_eq!(known(&world, "other"), Some(7));
+    // Another one is told to both.
+    world.feed(Input::Instance(device(10), 8));
+    assert_eq!([known(&world, "disk"), known(&world, "other")], [Some(8), Some(8)]);
 }
 
 #[test]
