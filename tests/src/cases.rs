@@ -6,7 +6,7 @@ use integration_tests::harness::case::Case;
 use integration_tests::harness::runner;
 use serde_json::json;
 
-use crate::{faults, io};
+use crate::{faults, io, refusals};
 
 mod absent_volume;
 mod across_restarts;
@@ -146,6 +146,7 @@ const VM_PARTS: &[Part] = &[
     Part { name: "programs", cases: || kernel_programs::CASES.to_vec(), rows: |_| kernel_programs::rows() },
     Part { name: "io", cases: io::cases_for_vms, rows: |case| Ok(io::rows_of(case)) },
     Part { name: "faults", cases: || faults::CASES.to_vec(), rows: |case| Ok(faults::rows_of(case)) },
+    Part { name: "refusals", cases: || refusals::CASES.to_vec(), rows: |case| Ok(refusals::rows_of(case)) },
     Part { name: "repairs", cases: || faults::REPAIRS.to_vec(), rows: |case| Ok(faults::rows_of(case)) },
 ];
 
@@ -182,6 +183,7 @@ pub(crate) fn vm_plan(parts: Option<&str>) -> Result<String> {
 /// With those that only another case or only a guest runs.
 pub(crate) fn with_inner() -> Vec<Case> {
     let only_in_guests =
-        [kernel_programs::CASES, faults::CASES, faults::REPAIRS, &io::cases_for_vms()].concat();
+        [kernel_programs::CASES, faults::CASES, faults::REPAIRS, refusals::CASES, &io::cases_for_vms()]
+            .concat();
     [table(), bench_isolation::INNER.to_vec(), only_in_guests].concat()
 }

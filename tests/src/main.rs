@@ -5,6 +5,7 @@
 mod cases;
 mod faults;
 mod io;
+mod refusals;
 mod shows;
 
 use std::ffi::OsString;

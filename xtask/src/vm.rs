@@ -46,7 +46,7 @@ pub(crate) struct VmArgs {
     /// Only this kernel (5.10, 6.1, 6.12, 6.18, 7.3); repeat for several
     #[arg(long = "kernel", short = 'k', value_parser = series)]
     kernels: Vec<&'static Series>,
-    /// Only parts whose name contains this (programs and kinds of I/O, faults::local_file_systems, faults::fuse,
+    /// Only parts whose name contains this (programs and kinds of I/O, refusals, faults::local_file_systems, faults::fuse,
     /// faults::nfs, faults::smb, repairs::local_file_systems, repairs::nfs, repairs::smb (faults that end, the volume
     /// repaired by the agent, a container following), kernel_counts, swap, cases), or else only cases whose name does;
     /// the part `cases`, all other tests, runs only when it is asked for

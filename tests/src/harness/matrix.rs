@@ -16,12 +16,12 @@ pub const FAMILY: &str = "MOUNTIE_FAMILY";
 /// One cell of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row<'a> {
-    /// Which part of the table: `programs`, `io`, `faults` or `repairs`.
+    /// Which part of the table: `programs`, `refusals`, `io`, `faults` or `repairs`.
     pub table: &'a str,
     /// What was tried, as the reader of the table sees it.
     pub row: &'a str,
     /// What came of it, in a word or two: `counted`, `not counted`, `detected in 12 ms`, `healed in 12 ms, gap 0 ms`,
-    /// `missed`, or why it could not be tried.
+    /// `missed`, `programs run`, or why it could not be tried.
     pub result: &'a str,
     /// More, for the log.
     pub detail: &'a str,

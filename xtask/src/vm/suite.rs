@@ -82,6 +82,7 @@ pub(super) const PARTS: &[Part] = &[
         families: BOTH,
         ..faults("", &["--vm=programs,io", "--test-threads=1"])
     },
+    faults("refusals", &["--vm=refusals", "--test-threads=1"]),
     faults(
         "faults::local_file_systems",
         &["--vm=faults", "--test-threads=1", "--exact", "faults::local_file_systems"],

@@ -51,6 +51,13 @@ const SECTIONS: &[Section] = &[
         about: "`attached`, or why not. `mountie doctor` says the same of the host it runs on.",
     },
     Section {
+        table: "refusals",
+        title: "What a kernel may refuse",
+        rows: "refused",
+        by_family: false,
+        about: "Whether the kernel programs run all the same, or what the agent says of it. It watches in any case.",
+    },
+    Section {
         table: "io",
         title: "Kinds of I/O",
         rows: "failing operation",
