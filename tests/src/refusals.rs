@@ -130,12 +130,12 @@ fn programs(agent: &Agent) -> Result<Option<Option<String>>> {
 fn lock(mode: &str) -> Result<()> {
     let security = Path::new("/sys/kernel/security");
     let file = security.join("lockdown");
-    if !file.exists() {
+    if file.symlink_metadata().is_err() {
         let none = None::<&str>;
         mount(none, security, Some("securityfs"), MsFlags::empty(), none)
             .context("cannot mount securityfs")?;
     }
-    if !file.exists() {
+    if file.symlink_metadata().is_err() {
         return Err(Skip("this kernel cannot be locked down".to_owned()).into());
     }
     std::fs::write(&file, mode).with_context(|| format!("cannot lock the kernel down ({mode})"))
