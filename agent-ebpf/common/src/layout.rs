@@ -15,7 +15,7 @@ const _: () = assert!(size_of::<NameValue>() == 16);
 const _: () = assert!(size_of::<NameWindow>() == 24);
 const _: () = assert!(size_of::<SyscallRow>() == 8);
 const _: () = assert!(size_of::<Filter>() == 80);
-const _: () = assert!(size_of::<Offsets>() == 84 * 4);
+const _: () = assert!(size_of::<Offsets>() == 87 * 4);
 const _: () = assert!(size_of::<ModuleOffsets>() == 12 * 4);
 const _: () = assert!(size_of::<LowerDevice>() == 32 * 4);
 

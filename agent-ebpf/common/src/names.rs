@@ -51,6 +51,8 @@ pub const PROGRAM_CALL_END: &str = "call_end";
 pub const PROGRAM_CALL_FAILED: &str = "call_failed";
 /// Program: a signal is sent; those for page faults that storage did not answer.
 pub const PROGRAM_SIGBUS: &str = "sigbus";
+/// Page faults again, where the other one cannot find the mapped file.
+pub const PROGRAM_FILEMAP_FAULT: &str = "filemap_fault";
 /// Program: an io_uring request completes.
 pub const PROGRAM_IO_URING: &str = "io_uring_complete";
 /// Program: an io_uring request completes, where the tracepoint passes a completion entry.

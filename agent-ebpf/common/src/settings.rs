@@ -205,6 +205,9 @@ pub struct Offsets {
     pub vma_vm_start: u32,
     pub vma_vm_pgoff: u32,
     pub vma_vm_file: u32,
+    pub vm_fault_vma: u32,
+    pub vm_fault_flags: u32,
+    pub vm_fault_pgoff: u32,
     /// What the processor said of a task's last page fault.
     pub task_fault_code: u32,
     /// Not an offset: the bit of it that tells a store. 0 where nobody tells.

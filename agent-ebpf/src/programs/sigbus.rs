@@ -1,11 +1,14 @@
 //! Page faults on mapped files that storage did not answer: the program gets SIGBUS. Which errno it was is not
 //! known there. A load that finds nothing is counted as EIO. A store ends the same way where there is no room for it:
 //! it is counted with no errno.
+//!
+//! Seen where the signal is made, whatever part of a fault has failed. Where the kernel gives programs no way from an
+//! address to its mapping, the function that reads pages of files is watched instead.
 
 use agent_common::settings::{UNKNOWN_ERRNO, dropped, op};
 use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
-use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::programs::RawTracePointContext;
+use aya_ebpf::macros::{fexit, raw_tracepoint};
+use aya_ebpf::programs::{FExitContext, RawTracePointContext};
 
 use crate::emit;
 use crate::kernel_struct::{Address, follow, read};
@@ -22,6 +25,11 @@ const BUS_ADRERR: i32 = 2;
 /// kernel: `siginfo_t::si_code` and `si_addr` on 64-bit machines, include/uapi/asm-generic/siginfo.h.
 const SI_CODE: u32 = 8;
 const SI_ADDR: u32 = 16;
+/// kernel: `enum vm_fault_reason`, include/linux/mm_types.h; the same number since 2.6.23.
+const VM_FAULT_SIGBUS: u32 = 2;
+/// kernel: `FAULT_FLAG_WRITE`, `FAULT_FLAG_USER`, include/linux/mm.h, since 3.12; an enum in mm_types.h since 5.13.
+const FAULT_FLAG_WRITE: u32 = 1;
+const FAULT_FLAG_USER: u32 = 0x40;
 
 /// What the look at the mapping found.
 struct Found {
@@ -85,13 +93,42 @@ fn fault(info: Address, target: Address) -> Option<()> {
     if result < 0 || found.file == 0 {
         return None;
     }
-    // Beyond the end of the file: the program's own doing.
-    let size: u64 = read(follow(found.file, offset!(file_f_inode))?, offset!(inode_i_size))?;
-    if size == 0 || found.page > (size - 1) >> (offset!(page_shift) & 63) {
+    unanswered(task, found.file, found.page, is_store(task))
+}
+
+/// kernel: `filemap_fault(vmf)`, mm/filemap.c, since 2.6.23; with this argument alone since 4.11. Every disk, network and
+/// FUSE file system has its pages read there, before a store as well. It gives `VM_FAULT_RETRY` where it has let go of
+/// the lock meanwhile, and is called once more then.
+#[fexit(function = "filemap_fault")]
+pub fn filemap_fault(ctx: FExitContext) -> i32 {
+    let result: u32 = ctx.arg(1);
+    if result & VM_FAULT_SIGBUS != 0 {
+        refused(ctx.arg(0));
+    }
+    0
+}
+
+#[inline(always)]
+fn refused(fault: Address) -> Option<()> {
+    let flags: u32 = read(fault, offset!(vm_fault_flags))?;
+    let task = task::current();
+    // Of faults inside of the kernel a call tells, or nobody: `MAP_POPULATE` succeeds all the same.
+    if flags & FAULT_FLAG_USER == 0 || task::is_agent(task) {
         return None;
     }
-    let errno = if is_store(task) { UNKNOWN_ERRNO } else { calls::counted_errno(-EIO)? };
-    calls::on_file(&Failure { task, errno, op: op::FAULT }, found.file);
+    let file = follow(follow(fault, offset!(vm_fault_vma))?, offset!(vma_vm_file))?;
+    unanswered(task, file, read(fault, offset!(vm_fault_pgoff))?, flags & FAULT_FLAG_WRITE != 0)
+}
+
+/// Counts a fault at a page of a file, unless that lies beyond the end: the program's own doing.
+#[inline(always)]
+fn unanswered(task: Address, file: Address, page: u64, is_store: bool) -> Option<()> {
+    let size: u64 = read(follow(file, offset!(file_f_inode))?, offset!(inode_i_size))?;
+    if size == 0 || page > (size - 1) >> (offset!(page_shift) & 63) {
+        return None;
+    }
+    let errno = if is_store { UNKNOWN_ERRNO } else { calls::counted_errno(-EIO)? };
+    calls::on_file(&Failure { task, errno, op: op::FAULT }, file);
     Some(())
 }
 

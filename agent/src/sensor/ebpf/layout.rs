@@ -28,8 +28,12 @@ pub enum Group {
     Rename,
     /// From an address space to its superblock.
     Mapping,
-    /// From an address to the mapped file, and how long that file is.
+    /// From a mapping to the file, and how long that file is.
     Fault,
+    /// From an address to the mapping, and to the page of the file.
+    Vma,
+    /// From what a page fault is about to the mapping, and to the page of the file.
+    VmFault,
     /// From a queue of waiters to the first of them.
     Waiter,
     /// From a request for a file's data to the file.
@@ -103,9 +107,12 @@ const FIELDS: &[FieldRow] = rows! {
     Mapping "super_block" "s_dev" => super_block_s_dev;
     Fault "file" "f_inode" => file_f_inode;
     Fault "inode" "i_size" => inode_i_size;
-    Fault "vm_area_struct" "vm_start" => vma_vm_start;
-    Fault "vm_area_struct" "vm_pgoff" => vma_vm_pgoff;
     Fault "vm_area_struct" "vm_file" => vma_vm_file;
+    Vma "vm_area_struct" "vm_start" => vma_vm_start;
+    Vma "vm_area_struct" "vm_pgoff" => vma_vm_pgoff;
+    VmFault "vm_fault" "vma" => vm_fault_vma;
+    VmFault "vm_fault" "flags" => vm_fault_flags;
+    VmFault "vm_fault" "pgoff" => vm_fault_pgoff;
     Waiter "task_struct" "pid" => task_pid;
     Waiter "task_struct" "comm" => task_comm;
     Waiter "wait_queue_head" "head" => wait_queue_head_head;

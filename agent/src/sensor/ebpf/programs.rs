@@ -284,11 +284,20 @@ pub const PROGRAMS: &[ProgramRow] = &[
     },
     at_tracepoint(
         names::PROGRAM_SIGBUS,
-        &[Group::Task, Group::File, Group::Fault],
+        &[Group::Task, Group::File, Group::Fault, Group::Vma],
         "page faults on mapped files that storage did not answer",
-        "probes only",
+        "filemap_fault, which does not see stores that the file system refuses",
     )
     .at("signal_generate"),
+    ProgramRow {
+        name: names::PROGRAM_FILEMAP_FAULT,
+        attachment: Attachment::FunctionExit,
+        hook: "filemap_fault",
+        needs: &[Group::Task, Group::File, Group::Fault, Group::VmFault],
+        lost_without: "page faults on mapped files that storage did not answer",
+        unless: &[names::PROGRAM_SIGBUS],
+        ..ProgramRow::EMPTY
+    },
     at_tracepoint(
         names::PROGRAM_IO_URING_ENTRY,
         &[Group::Task, Group::File, Group::IoUring, Group::IoEntry],

@@ -59,8 +59,8 @@ pub(in crate::io) const SYNCS: &[Row] = &[
     .seen_by(&["vfs_fsync_range"]),
 ];
 
-/// The program that sees a page that cannot be had.
-const FAULT: &[&str] = &["sigbus"];
+/// The programs that see a page that cannot be had, by kernel.
+const FAULT: &[&str] = &["sigbus", "filemap_fault"];
 
 pub(in crate::io) const FAULTS: &[Row] = &[
     row("load from a mapped file", "fault", &["read"], |s| s.touch("load", 0))

@@ -12,7 +12,7 @@ impl Layout {
         }
         // kernel: `bpf_find_vma`, kernel/bpf/task_iter.c, since 5.17. Without it the verifier would only say that it
         // does not know what to do with the callback.
-        self.field(types.function("bpf_find_vma").map(|_| 0), Group::Fault, |_, _| ());
+        self.field(types.function("bpf_find_vma").map(|_| 0), Group::Vma, |_, _| ());
         // kernel: `bpf_task_pt_regs`, kernel/trace/bpf_trace.c, since 5.15. Without it the verifier would only say that
         // a call is invalid, as it does for other reasons.
         self.field(types.function("bpf_task_pt_regs").map(|_| 0), Group::Wait, |_, _| ());
