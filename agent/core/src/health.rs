@@ -55,7 +55,7 @@ pub enum Event {
     BudgetRenewed,
     /// The volume has been suspect for longer than the settle time.
     Doubted(Reason),
-    /// The doubt that had ended probation is over.
+    /// The doubt that had ended probation is over, or nothing was known meanwhile.
     Undoubted,
     /// Nothing speaks against the volume any more, and no look will ever speak for it.
     OutOfSight,
@@ -99,7 +99,7 @@ pub const fn step(state: HealthState, event: Event) -> HealthState {
         (S::Probation, E::Settled) => S::Healthy,
         // Whoever only waits for it to be believed would never learn of a doubt that stays.
         (S::Probation, E::Doubted(_)) => S::Suspect,
-        (S::Suspect, E::Undoubted) => S::Probation,
+        (S::Unknown | S::Suspect, E::Undoubted) => S::Probation,
 
         (S::Quarantined, E::Judged(V::Unknown | V::Sick(_)) | E::Replaced) => S::Quarantined,
         (S::Quarantined, E::Judged(V::Healthy | V::Suspect(_))) => S::Probation,
@@ -115,10 +115,7 @@ pub const fn step(state: HealthState, event: Event) -> HealthState {
             S::Unknown | S::Healthy | S::Suspect | S::Degraded | S::Recovering | S::Quarantined,
             E::Doubted(_),
         ) => state,
-        (
-            S::Unknown | S::Healthy | S::Degraded | S::Recovering | S::Probation | S::Quarantined,
-            E::Undoubted,
-        ) => state,
+        (S::Healthy | S::Degraded | S::Recovering | S::Probation | S::Quarantined, E::Undoubted) => state,
         (S::Unknown | S::Healthy | S::Suspect, E::Settled | E::PlanStarted | E::PlanFailed) => state,
         (S::Unknown | S::Healthy | S::Suspect, E::BudgetSpent | E::BudgetRenewed) => state,
         (S::Degraded, E::Settled | E::PlanFailed | E::BudgetRenewed) => state,

@@ -136,7 +136,7 @@ impl Volume {
             Verdict::Suspect(reason) if self.doubted_until(thresholds).is_some_and(|until| until <= now) => {
                 Event::Doubted(reason)
             }
-            Verdict::Healthy if self.past.is_unbelieved => Event::Undoubted,
+            Verdict::Healthy if self.past.unbelieved.is_some() => Event::Undoubted,
             verdict => Event::Judged(verdict),
         }
     }
@@ -301,6 +301,7 @@ impl Volume {
         let reason = match (to, event) {
             (HealthState::Unknown | HealthState::Healthy, _) => None,
             (HealthState::Suspect, Event::Doubted(reason)) => Some(reason),
+            (HealthState::Probation, Event::Undoubted) => self.past.unbelieved,
             (
                 HealthState::Suspect | HealthState::Degraded | HealthState::Quarantined,
                 Event::Judged(verdict),
@@ -326,9 +327,14 @@ impl Volume {
         if to == HealthState::Probation && from != to {
             self.settle_from = now;
         }
-        if to != from {
-            self.past.is_unbelieved = matches!(event, Event::Doubted(_));
-        }
+        self.past.unbelieved = match (to, event) {
+            (HealthState::Suspect, Event::Doubted(_)) if to != from => self.condition.reason,
+            (
+                HealthState::Unknown | HealthState::Suspect,
+                Event::Judged(_) | Event::Replaced | Event::Doubted(_),
+            ) => self.past.unbelieved,
+            _ => None,
+        };
         if to == HealthState::Healthy {
             // Whoever makes it read-only from now on is a person.
             self.past.is_put_back = false;

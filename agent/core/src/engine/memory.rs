@@ -93,11 +93,7 @@ impl Volume {
         let condition = &self.condition;
         let (failed, ended) = self.budget.record();
         Mark {
-            trouble: is_trouble(condition.state).then_some((
-                condition.state,
-                condition.reason,
-                condition.since,
-            )),
+            trouble: self.trouble().map(|(state, reason)| (state, Some(reason), condition.since)),
             falls: (self.falls.len(), self.falls.last().copied()),
             attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
             budget: (failed, ended, self.budget.not_before()),
@@ -112,6 +108,14 @@ impl Volume {
             mount: self.mount_memory().as_ref().map(MountMark::of),
             left: self.left_behind(),
         }
+    }
+
+    /// What is not over. What is not believed yet is in probation for the next agent.
+    fn trouble(&self) -> Option<(HealthState, Reason)> {
+        let condition = &self.condition;
+        let unbelieved = self.past.unbelieved.map(|reason| (HealthState::Probation, reason));
+        let trouble = condition.reason.map(|reason| (condition.state, reason));
+        trouble.filter(|(state, _)| is_trouble(*state)).or(unbelieved)
     }
 
     /// Of the volume itself, and of its consumers.
@@ -147,8 +151,8 @@ impl Volume {
         let condition = &self.condition;
         let by_rule = matches!(self.judgement.rule.map(|rule| rule.test), Some(Test::ErrorsSustained(_)));
         let message = condition.message.strip_prefix(BEFORE).unwrap_or(&condition.message);
-        let trouble = condition.reason.filter(|_| is_trouble(condition.state)).map(|reason| Trouble {
-            state: condition.state,
+        let trouble = self.trouble().map(|(state, reason)| Trouble {
+            state,
             reason,
             since: condition.since,
             since_wall: condition.since_wall,

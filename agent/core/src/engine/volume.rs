@@ -136,8 +136,9 @@ pub(super) struct Past {
     pub(super) sick_by: Option<(&'static Rule, String)>,
     /// Since when it has been suspect without a break.
     pub(super) doubted_since: Option<Monotonic>,
-    /// It is suspect, and was in probation before.
-    pub(super) is_unbelieved: bool,
+    /// It is suspect or unknown, and was in probation for this reason before: it is not good again until that has been
+    /// believed.
+    pub(super) unbelieved: Option<Reason>,
     /// It was sick already when the agent started, and has not been well since.
     pub(super) is_fall_recalled: bool,
     /// The path of the sentinel that was read last.

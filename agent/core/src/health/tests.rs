@@ -68,7 +68,7 @@ fn the_machine_follows_its_table() {
     let table = [
         // unknown healthy suspect sick settled started failed spent renewed replaced idle unwatched sight
         // doubted undoubted
-        (u, [u, h, s, d, u, u, u, u, u, u, u, u, u, u, u]),
+        (u, [u, h, s, d, u, u, u, u, u, u, u, u, u, u, p]),
         (h, [u, h, s, d, h, h, h, h, h, u, h, u, u, h, h]),
         (s, [u, h, s, d, s, s, s, s, s, u, u, u, u, s, p]),
         (d, [d, p, p, d, d, r, d, q, d, d, u, u, u, d, d]),

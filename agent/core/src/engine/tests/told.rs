@@ -88,7 +88,39 @@ fn a_doubt_that_stays_ends_probation_and_a_passing_one_does_not() {
     world.answer("a", Answer::Now(good()));
     world.feed(Input::ProbeNow(VolumeId::new("a")));
     world.run(millis(1500));
-    assert_eq!(world.state("a").0, Probation, "it is not believed yet");
+    assert_eq!(world.state("a"), (Probation, Some(Reason::Stale)), "it is not believed yet");
     world.run(seconds(15));
     assert_eq!(world.state("a"), (Healthy, None));
+}
+
+/// A volume that was stale, came back, and has been in doubt for longer than the settle time.
+fn unbelieved() -> World {
+    let mut world = World::healthy(vec![nfs()]);
+    world.answer("a", fails(116));
+    world.run(seconds(15));
+    world.answer("a", Answer::Now(ProbeResult::SentinelMissing));
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Suspect, Some(Reason::WrongMount)));
+    world.answer("a", Answer::Now(good()));
+    world
+}
+
+#[test]
+fn what_was_not_believed_is_not_believed_by_the_next_agent_or_after_a_new_mount_either() {
+    type Change = fn(&mut World);
+    let changes: [(&str, Change); 2] = [
+        ("another agent", |world| {
+            world.restart();
+            world.table();
+        }),
+        ("another mount", |world| world.replaced_by_others("/mnt/a", 20)),
+    ];
+    for (what, change) in changes {
+        let mut world = unbelieved();
+        change(&mut world);
+        world.run(millis(1500));
+        assert_eq!(world.state("a"), (Probation, Some(Reason::Stale)), "{what}");
+        world.run(seconds(20));
+        assert_eq!(world.state("a"), (Healthy, None), "{what}");
+    }
 }
