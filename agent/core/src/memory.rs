@@ -144,6 +144,8 @@ pub struct Trouble {
     pub since_wall: Option<Duration>,
     /// Whether errors decided that no look tries: then a good look does not end it at once.
     pub by_errors: bool,
+    /// Whether the mount table alone told of it: then it ends with what the table tells, also where nobody may look.
+    pub by_table: bool,
     /// The sentence that was shown.
     pub message: String,
 }

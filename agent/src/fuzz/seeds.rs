@@ -257,7 +257,7 @@ pub(super) const VOLUME_FILE_WORDS: &[&[u8]] = &[
 
 const VOLUME_FILE: &str = r#"{"apiVersion": "mountie/v1", "kind": "VolumeMemory", "volume": "models",
 "mountpoint": "/mnt/models", "boot": "one", "trouble": {"state": "quarantined", "reason": "stale",
-"since": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "beforeBoot": false, "byErrors": true,
+"since": {"wallMs": 1699999990000, "bootNs": 4990000000000}, "beforeBoot": false, "byErrors": true, "byTable": true,
 "message": "tried -o password=Zx9"}, "attempts": [{"wallMs": 1699999990000, "bootNs": 4990000000000}],
 "failedAttempts": 3, "lastAttempt": {"wallMs": 1699999990000, "bootNs": 4990000000000},
 "notBefore": {"wallMs": 1700000090000, "bootNs": 5090000000000},

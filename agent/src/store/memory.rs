@@ -109,6 +109,8 @@ struct FileTrouble {
     before_boot: bool,
     #[serde(default)]
     by_errors: bool,
+    #[serde(default)]
+    by_table: bool,
     message: String,
 }
 
@@ -375,6 +377,7 @@ impl FileTrouble {
             since,
             before_boot: trouble.since_wall.is_some(),
             by_errors: trouble.by_errors,
+            by_table: trouble.by_table,
             message: hide(&trouble.message),
         }
     }
@@ -388,6 +391,7 @@ impl FileTrouble {
             since: clocks.read(self.since, same).min(clocks.now),
             since_wall: is_older.then(|| Duration::from_millis(self.since.wall_ms)),
             by_errors: self.by_errors,
+            by_table: self.by_table,
             message: self.message,
         })
     }

@@ -146,6 +146,7 @@ impl Volume {
         match (event, self.judgement.rule, &self.past.sick_by) {
             (Event::Judged(Verdict::Sick(_)), Some(rule), _) => {
                 self.past.sick_by = Some((rule, message.clone()));
+                self.past.is_by_table = matches!(rule.test, Test::Table(_));
                 message
             }
             (Event::Judged(Verdict::Unknown), _, Some((_, known))) if self.condition.state.is_sick() => {
@@ -166,9 +167,7 @@ impl Volume {
     fn is_out_of_sight(&self) -> bool {
         let was_place_alone = match self.condition.reason {
             Some(Reason::Missing | Reason::Covered) => true,
-            Some(Reason::WrongMount) => {
-                self.past.sick_by.as_ref().is_some_and(|(rule, _)| matches!(rule.test, Test::Table(_)))
-            }
+            Some(Reason::WrongMount) => self.past.is_by_table,
             _ => false,
         };
         self.presence == Some(Presence::Present)

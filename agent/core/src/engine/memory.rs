@@ -38,7 +38,7 @@ const BEFORE: &str = "as known before the agent started, not looked at since: ";
 /// What a memory differs in, without its texts: compared after every turn that concerns the volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
-    trouble: Option<(HealthState, Option<Reason>, Monotonic)>,
+    trouble: Option<(HealthState, Reason, Monotonic, bool)>,
     falls: (usize, Option<Monotonic>),
     attempts: (usize, Option<Monotonic>),
     budget: (u32, Option<Monotonic>, Option<Monotonic>),
@@ -93,7 +93,9 @@ impl Volume {
         let condition = &self.condition;
         let (failed, ended) = self.budget.record();
         Mark {
-            trouble: self.trouble().map(|(state, reason)| (state, Some(reason), condition.since)),
+            trouble: self
+                .trouble()
+                .map(|(state, reason)| (state, reason, condition.since, self.past.is_by_table)),
             falls: (self.falls.len(), self.falls.last().copied()),
             attempts: (self.budget.attempts().len(), self.budget.attempts().last().copied()),
             budget: (failed, ended, self.budget.not_before()),
@@ -157,6 +159,7 @@ impl Volume {
             since: condition.since,
             since_wall: condition.since_wall,
             by_errors: by_rule || self.errors_until.is_some(),
+            by_table: self.past.is_by_table && state.is_sick(),
             message: String::from(message),
         });
         let (failed, ended) = self.budget.record();
@@ -237,6 +240,7 @@ impl Volume {
         self.condition.message = format!("{BEFORE}{}", trouble.message);
         self.sick_since = self.condition.since;
         self.past.is_fall_recalled = state.is_sick();
+        self.past.is_by_table = trouble.by_table;
         self.settle_from = now;
         self.errors_until = (trouble.by_errors && state.is_sick()).then(|| now + thresholds.evidence_window);
     }

@@ -134,6 +134,8 @@ pub(super) struct Tried {
 pub(super) struct Past {
     /// The last rule that called it sick, and what it said.
     pub(super) sick_by: Option<(&'static Rule, String)>,
+    /// What called it sick last was the mount table alone. Known also of an earlier run.
+    pub(super) is_by_table: bool,
     /// Since when it has been suspect without a break.
     pub(super) doubted_since: Option<Monotonic>,
     /// It is suspect or unknown, and was in probation for this reason before: it is not good again until that has been

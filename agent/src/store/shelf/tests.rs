@@ -73,6 +73,7 @@ fn memory(volume: &str) -> Memory {
             since: at(3),
             since_wall: None,
             by_errors: true,
+            by_table: true,
             message: "dirty data was lost".to_owned(),
         }),
         falls: vec![at(1), at(3)],

@@ -41,6 +41,7 @@ fn taken(mut memory: Memory, world: &World) -> Memory {
             trouble.state = HealthState::Degraded;
         }
         trouble.by_errors &= trouble.state.is_sick();
+        trouble.by_table &= trouble.state.is_sick();
     }
     // What a hook has said is about a trouble that is not over.
     if !memory.trouble.as_ref().is_some_and(|trouble| trouble.state.is_sick()) {

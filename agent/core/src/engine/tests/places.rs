@@ -93,6 +93,21 @@ fn a_fault_of_the_place_ends_with_it_also_where_nobody_may_look() {
 }
 
 #[test]
+fn a_wrong_mount_that_the_table_told_of_ends_with_it_also_for_the_next_agent() {
+    let mut world = World::new(vec![nfs("a")]);
+    world.answer("a", Answer::Now(ProbeResult::NotRun(NotRun::Unreachable)));
+    world.mounts[1] = mount(42, 42, "/mnt/a", "tmpfs", "t");
+    world.table();
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::WrongMount)));
+    world.restart();
+    world.mounts[1] = mount(43, 43, "/mnt/a", "nfs4", "filer:/a");
+    world.table();
+    world.answer("a", fails(13));
+    world.run(seconds(60));
+    assert_eq!(world.state("a"), (Unknown, None));
+}
+
+#[test]
 fn a_fault_that_a_look_found_does_not_end_when_looks_become_impossible() {
     let mut world = World::healthy(vec![nfs("a")]);
     let elsewhere = ProbeResult::WrongMount { found: device(99) };
