@@ -124,14 +124,15 @@ impl Asker {
         ReachReport { service: order.service, reach, addresses }
     }
 
-    /// Follows a path over symbolic links. `None`: it leads to no other, or nobody can tell.
-    pub async fn follow(&self, path: &BytePath) -> Option<BytePath> {
+    /// Follows a path over symbolic links. `Some(None)`: it leads to no other. `None`: nobody can tell.
+    pub async fn follow(&self, path: &BytePath) -> Option<Option<BytePath>> {
         // It is never closed.
         let _turn = self.following.acquire().await;
-        follow::ask(&self.settings, path, &self.trying).await.unwrap_or_else(|error| {
-            tracing::debug!(error = %crate::error_chain::chain(&error), "A mount point could not be followed");
-            None
-        })
+        let told = follow::ask(&self.settings, path, &self.trying).await;
+        let note = |error: &reach::ReachError| {
+            tracing::debug!(error = %crate::error_chain::chain(error), "A mount point could not be followed");
+        };
+        told.inspect_err(note).ok()
     }
 }
 

@@ -98,8 +98,8 @@ pub enum Input {
     Answered(AnswerReport),
     /// A server was tried.
     Reached(ReachReport),
-    /// Where the mount point of a volume leads over a symbolic link, as asked for; `None`: to no other path, or nobody
-    /// can tell.
+    /// Where the mount point of a volume leads over a symbolic link, as asked for; `None`: to no other path. Where nobody
+    /// can tell there is no such input.
     Leads(VolumeId, Option<BytePath>),
     /// A person asks for a look now.
     ProbeNow(VolumeId),
@@ -168,7 +168,8 @@ pub enum Output {
     Ask(Box<Question>),
     /// Try whether a server can be reached.
     Reach(ReachOrder),
-    /// Find out where the mount point of a volume leads, at which nothing is mounted. [`Input::Leads`] follows.
+    /// Find out where the mount point of a volume leads, at which nothing is mounted. [`Input::Leads`] follows
+    /// when somebody can tell.
     Follow(VolumeId, BytePath),
     /// A repair that is due begins to wait for something.
     Held(VolumeId, Hold),
@@ -533,6 +534,7 @@ impl Engine {
             outputs.push(Output::Forget(id.clone()));
             return;
         }
+        self.follow_link(id, now, outputs);
         let shown = self.volumes.get(id).and_then(|volume| volume.shown.as_ref());
         let ahead = shown.and_then(|shown| self.hangs_on(shown.superblock));
         let way = self.way_to(id);
@@ -588,6 +590,7 @@ impl Volume {
             self.errors_until,
             self.hold_until,
             self.link.awaited(now),
+            self.link_due(),
             self.returned_until,
             self.forgotten_at(thresholds.forget_after),
             self.asking.next_change(),

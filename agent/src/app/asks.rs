@@ -11,7 +11,7 @@ use crate::asking::{Asker, Settings};
 /// Everything that is asked before repairs.
 pub(super) struct Asks {
     asker: Asker,
-    out: JoinSet<Input>,
+    out: JoinSet<Option<Input>>,
 }
 
 impl Asks {
@@ -22,26 +22,27 @@ impl Asks {
     /// Asks a hook.
     pub(super) fn ask(&mut self, question: Question, evidence: Vec<u8>) {
         let asker = self.asker.clone();
-        self.out.spawn(async move { Input::Answered(asker.ask(question, evidence).await) });
+        self.out.spawn(async move { Some(Input::Answered(asker.ask(question, evidence).await)) });
     }
 
     /// Tries a server.
     pub(super) fn reach(&mut self, order: ReachOrder) {
         let asker = self.asker.clone();
-        self.out.spawn(async move { Input::Reached(asker.reach(order).await) });
+        self.out.spawn(async move { Some(Input::Reached(asker.reach(order).await)) });
     }
 
-    /// Follows the mount point of a volume.
+    /// Follows the mount point of a volume. Where nobody can tell there is no answer.
     pub(super) fn follow(&mut self, volume: VolumeId, path: BytePath) {
         let asker = self.asker.clone();
-        self.out.spawn(async move { Input::Leads(volume, asker.follow(&path).await) });
+        self.out.spawn(async move { Some(Input::Leads(volume, asker.follow(&path).await?)) });
     }
 
     /// The next answer. What a fault of the agent has lost the engine misses by itself.
     pub(super) async fn answer(&mut self) -> Input {
         loop {
             match self.out.join_next().await {
-                Some(Ok(input)) => return input,
+                Some(Ok(Some(input))) => return input,
+                Some(Ok(None)) => {}
                 Some(Err(error)) => tracing::error!(%error, "A question was lost by a fault of the agent"),
                 None => std::future::pending().await,
             }

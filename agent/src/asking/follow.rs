@@ -1,6 +1,7 @@
 //! Where the mount point of a volume leads over symbolic links. A walk may hang on any file system on the way, so it is
 //! made by a disposable child, in the mount namespace that is watched.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -31,6 +32,11 @@ pub(super) async fn ask(
 
 fn understand(line: &[u8]) -> Result<Option<BytePath>, ReachError> {
     let said: Value = serde_json::from_slice(line).map_err(|_| ReachError::NoAnswer)?;
+    // Nobody can tell: a server that does not answer, a directory that may not be passed.
+    if let Some(number) = said.get("errno").and_then(Value::as_i64) {
+        let number = i32::try_from(number).map_err(|_| ReachError::NoAnswer)?;
+        return Err(ReachError::Walk(io::Error::from_raw_os_error(number)));
+    }
     match said.get("leads") {
         Some(Value::Null) => Ok(None),
         leads => leads.and_then(bytes).map(|path| Some(BytePath::new(path))).ok_or(ReachError::NoAnswer),
@@ -40,7 +46,10 @@ fn understand(line: &[u8]) -> Result<Option<BytePath>, ReachError> {
 /// In the child: the answer to such a request; `None` where it is none.
 pub(super) fn answer(request: &Value) -> Option<Value> {
     let path = bytes(request.get("path")?)?;
-    Some(json!({ "leads": leads(&path) }))
+    Some(match leads(&path) {
+        Ok(leads) => json!({ "leads": leads }),
+        Err(errno) => json!({ "errno": errno.raw_os_error() }),
+    })
 }
 
 fn bytes(value: &Value) -> Option<Vec<u8>> {
@@ -50,23 +59,28 @@ fn bytes(value: &Value) -> Option<Vec<u8>> {
 
 /// The path without links, where that is another one. What is to be mounted need not be there yet: then it is where its
 /// directory leads.
-fn leads(path: &[u8]) -> Option<Vec<u8>> {
-    let found = match walked(path) {
-        Err(Errno::NOENT) => {
-            let end = path.iter().rposition(|byte| *byte == b'/').filter(|end| *end > 0)?;
-            let (directory, name) = path.split_at_checked(end)?;
-            [walked(directory).ok()?.as_slice(), name].concat()
+fn leads(path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    let found = match walked(path)? {
+        Some(found) => Some(found),
+        None => {
+            let end = path.iter().rposition(|byte| *byte == b'/').filter(|end| *end > 0);
+            match end.and_then(|end| path.split_at_checked(end)) {
+                Some((directory, name)) => walked(directory)?.map(|found| [found.as_slice(), name].concat()),
+                None => None,
+            }
         }
-        found => found.ok()?,
     };
-    (found != path && found.starts_with(b"/") && !found.ends_with(REMOVED)).then_some(found)
+    Ok(found.filter(|found| found != path && found.starts_with(b"/") && !found.ends_with(REMOVED)))
 }
 
-/// Where a walk ends, as the kernel names it.
-fn walked(path: &[u8]) -> Result<Vec<u8>, Errno> {
-    let place = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+/// Where a walk ends, as the kernel names it. `None`: it leads nowhere, and that is certain.
+fn walked(path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    let place = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => return Ok(None),
+        place => place?,
+    };
     let own = Path::new("/proc/self/fd").join(std::os::fd::AsRawFd::as_raw_fd(&place).to_string());
-    Ok(readlink(&own, Vec::new())?.into_bytes())
+    Ok(Some(readlink(&own, Vec::new())?.into_bytes()))
 }
 
 #[cfg(test)]
@@ -81,13 +95,14 @@ mod tests {
     #[test]
     fn a_path_over_a_link_leads_to_the_path_without_it() {
         let place = tempfile::tempdir().unwrap();
-        let root = PathBuf::from(OsString::from_vec(walked(place.path().as_os_str().as_bytes()).unwrap()));
+        let root =
+            PathBuf::from(OsString::from_vec(walked(place.path().as_os_str().as_bytes()).unwrap().unwrap()));
         std::fs::create_dir_all(root.join("srv/home/data")).unwrap();
         symlink("srv/home", root.join("home")).unwrap();
         symlink(root.join("srv/home/data"), root.join("data")).unwrap();
         symlink("nowhere", root.join("broken")).unwrap();
         let of = |path: &str| {
-            let found = leads(root.join(path).as_os_str().as_bytes())?;
+            let found = leads(root.join(path).as_os_str().as_bytes()).unwrap()?;
             Some(BytePath::new(found.strip_prefix(root.as_os_str().as_bytes()).unwrap()).to_string())
         };
         assert_eq!(of("home/data").as_deref(), Some("/srv/home/data"));
@@ -102,6 +117,8 @@ mod tests {
     fn requests_and_answers_are_understood() {
         let said = answer(&json!({ "path": b"/" })).unwrap();
         assert_eq!(understand(said.to_string().as_bytes()).unwrap(), None);
+        let told = understand(br#"{"errno":5}"#).unwrap_err();
+        assert!(matches!(&told, ReachError::Walk(error) if error.raw_os_error() == Some(5)), "{told}");
         let path = understand(br#"{"leads":[47,255,97]}"#).unwrap();
         assert_eq!(path.unwrap().as_bytes(), b"/\xffa");
         for wrong in ["", "{}", r#"{"leads":[300]}"#, r#"{"leads":"/x"}"#] {

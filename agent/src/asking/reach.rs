@@ -46,6 +46,9 @@ pub(super) enum ReachError {
     /// It said something else.
     #[error("the child that tries servers gave no answer")]
     NoAnswer,
+    /// A path could not be walked.
+    #[error("the way cannot be walked")]
+    Walk(#[source] io::Error),
     /// Those before it were killed, and live on.
     #[error("{TRYING_MAX} children that try servers do not end")]
     TooMany,

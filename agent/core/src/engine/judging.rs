@@ -75,6 +75,7 @@ impl Volume {
                 self.judgement = Judgement::UNKNOWN;
                 transitions.extend(self.apply(Event::Idle, message, now));
             }
+            Some(Presence::Missing) if self.may_be_elsewhere(now) => {}
             Some(Presence::Missing) if self.link.is_mounted() => {
                 self.judgement = Judgement::UNKNOWN;
                 let message = self.link.sentence().unwrap_or_default();

@@ -17,10 +17,11 @@ use crate::path::{BytePath, escape};
 use crate::time::Monotonic;
 use crate::topology::{Mount, MountTable};
 
-/// Whoever is asked has answered by then, and is asked again no sooner.
+/// Whoever is asked has answered by then, or cannot tell, and is asked again no sooner.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// A path that leads over a link is followed anew after this long: the link may be gone.
+/// A path that leads over a link is followed anew after this long: the link may be gone. So is one of which nobody could
+/// tell twice.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// What is known of the way to a volume that is not there.
@@ -28,6 +29,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub(super) struct Link {
     asked: Option<Monotonic>,
     is_answered: bool,
+    /// Nobody could tell when it was asked before.
+    is_unknown: bool,
     /// Where the mount point leads over a link.
     leads: Option<BytePath>,
     /// The volume is mounted there.
@@ -44,6 +47,12 @@ impl Link {
     pub(super) fn awaited(&self, now: Monotonic) -> Option<Monotonic> {
         let until = self.asked.filter(|_| !self.is_answered)? + PAUSE;
         (until > now).then_some(until)
+    }
+
+    /// When it is asked for again, whatever happens. What leads to no other path is asked for after a change alone.
+    fn again_at(&self) -> Option<Monotonic> {
+        let asked = self.asked.filter(|_| !self.is_answered || self.leads.is_some())?;
+        Some(asked + if self.leads.is_some() || self.is_unknown { AGAIN } else { PAUSE })
     }
 
     /// Whether this line lies on the way to the other end.
@@ -75,15 +84,44 @@ impl Volume {
             there.zip(self.spec.as_ref()).is_some_and(|(mount, spec)| is_what_was_wanted(spec, mount));
     }
 
-    /// Whether it is time to ask where its mount point leads.
-    fn asks_for_link(&self, now: Monotonic) -> bool {
-        let pause = if self.link.leads.is_some() { AGAIN } else { PAUSE };
-        let is_pausing = self.link.asked.is_some_and(|at| now.since(at) < pause);
+    /// Whether its mount point may lead over a link.
+    fn may_be_linked(&self) -> bool {
         self.spec.is_some()
             && self.is_watched()
             && self.generation == Generation::default()
             && self.presence == Some(Presence::Missing)
-            && !is_pausing
+    }
+
+    /// Whether it is time to ask where its mount point leads.
+    fn asks_for_link(&self, now: Monotonic) -> bool {
+        let next = self.link.again_at().or(self.link.asked.map(|at| at + PAUSE));
+        self.may_be_linked() && next.is_none_or(|at| at <= now)
+    }
+
+    /// When it is asked for again.
+    pub(super) fn link_due(&self) -> Option<Monotonic> {
+        self.link.again_at().filter(|_| self.may_be_linked())
+    }
+
+    /// Whether it is not known yet why nothing is there. What was there in an earlier run was there without a link.
+    pub(super) fn may_be_elsewhere(&self, now: Monotonic) -> bool {
+        let is_first = !self.link.is_unknown && self.link.leads.is_none();
+        is_first
+            && self.known.is_none()
+            && !self.condition.state.is_sick()
+            && self.link.awaited(now).is_some()
+    }
+
+    fn ask_for_link(&mut self, now: Monotonic) -> Option<Output> {
+        if !self.asks_for_link(now) {
+            return None;
+        }
+        let link = &mut self.link;
+        link.is_unknown = link.asked.is_some() && !link.is_answered;
+        link.asked = Some(now);
+        // What was answered holds until there is another answer.
+        link.is_answered = link.leads.is_some();
+        Some(Output::Follow(self.id.clone(), self.mountpoint.clone()))
     }
 }
 
@@ -96,23 +134,24 @@ impl Engine {
             if before != volume.link.is_mounted {
                 self.touched.insert(volume.id.clone());
             }
-            if volume.asks_for_link(now) {
-                // What was answered holds until there is another answer.
-                volume.link.asked = Some(now);
-                volume.link.is_answered = volume.link.leads.is_some();
-                outputs.push(Output::Follow(volume.id.clone(), volume.mountpoint.clone()));
-            }
+            outputs.extend(volume.ask_for_link(now));
         }
     }
 
-    /// Takes where a mount point leads; `None`: to no other path, or nobody can tell.
+    /// Asks again where a mount point leads, when it is time.
+    pub(super) fn follow_link(&mut self, id: &VolumeId, now: Monotonic, outputs: &mut Vec<Output>) {
+        let due = self.volumes.get_mut(id).filter(|volume| volume.link_due().is_some());
+        outputs.extend(due.and_then(|volume| volume.ask_for_link(now)));
+    }
+
+    /// Takes where a mount point leads; `None`: to no other path.
     pub(super) fn take_link(&mut self, id: &VolumeId, leads: Option<BytePath>, outputs: &mut Vec<Output>) {
         let Some(table) = self.table.clone() else { return };
         let Some(volume) = self.volumes.get_mut(id).filter(|volume| volume.link.asked.is_some()) else {
             return;
         };
         let before = volume.link.sentence();
-        volume.link.is_answered = true;
+        (volume.link.is_answered, volume.link.is_unknown) = (true, false);
         volume.link.leads = leads.filter(|path| *path != volume.mountpoint);
         volume.heed_link(&table);
         self.touched.insert(id.clone());

@@ -31,6 +31,8 @@ fn discovering(paths: &[&str]) -> World {
 fn a_named_volume_that_is_not_mounted_is_missing_right_after_the_start() {
     let mut world = World::new(vec![nfs("a")]);
     world.unmount("/mnt/a");
+    assert_eq!(world.state("a").0, Unknown, "it may be elsewhere, over a link");
+    world.run(millis(1));
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)));
     assert_eq!(world.probes(), 0);
     world.run(seconds(100));
@@ -67,6 +69,7 @@ fn a_fault_of_the_place_ends_with_it_also_where_nobody_may_look() {
         let mut world = World::new(vec![nfs("a")]);
         world.answer("a", answer);
         world.unmount("/mnt/a");
+        world.run(millis(1));
         assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)));
         world.mounts.push(mount(40, 40, "/mnt/a", "nfs4", "filer:/a"));
         world.table();
@@ -453,6 +456,41 @@ fn a_volume_at_the_other_end_of_a_link_is_not_missing_and_that_is_said() {
     world.mounts.push(mount(41, 41, "/srv/a", "ext4", "/dev/sdc"));
     world.table();
     assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)), "something else is there");
+}
+
+#[test]
+fn where_nobody_can_tell_where_a_mount_point_leads_it_is_missing_a_little_later_and_asked_again() {
+    let asked =
+        |world: &World| world.log.iter().filter(|(_, output)| matches!(output, Output::Follow(..))).count();
+    let mut world = World::new(vec![nfs("a")]);
+    world.cannot_follow = true;
+    world.unmount("/mnt/a");
+    world.run(millis(4900));
+    assert_eq!(world.state("a"), (Unknown, None), "somebody may tell yet");
+    world.run(millis(200));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)));
+    assert_eq!(asked(&world), 2);
+    world.run(seconds(100));
+    assert_eq!(asked(&world), 3, "once a minute");
+    // What was told stays known while nobody can tell.
+    let mut world = linked(Mode::Observe);
+    world.cannot_follow = true;
+    world.run(seconds(300));
+    assert_eq!(world.state("a"), (Unknown, None));
+    assert!(world.status("a").condition.message.contains("symbolic link to /srv/a"));
+    // The link is gone.
+    (world.cannot_follow, world.links) = (false, [].into());
+    world.run(seconds(61));
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)));
+}
+
+#[test]
+fn what_was_mounted_in_an_earlier_run_is_missing_at_once() {
+    let mut world = World::healthy(vec![nfs("a")]);
+    world.restart();
+    world.cannot_follow = true;
+    world.unmount("/mnt/a");
+    assert_eq!(world.state("a"), (Degraded, Some(Reason::Missing)));
 }
 
 #[test]

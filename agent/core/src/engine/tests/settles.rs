@@ -78,6 +78,7 @@ fn repair_waits_until_what_is_left_is_settled() {
     world.mounts[1].mountpoint = "/run/mountie/stage/7".into();
     world.feed(unfinished());
     world.table();
+    world.run(millis(1));
     assert_eq!(world.state("a").0, Degraded);
     let plan = world.running().pop().unwrap();
     assert_eq!(plan.actions, [Action::Unstage]);

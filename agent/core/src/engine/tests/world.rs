@@ -109,6 +109,8 @@ pub(in crate::engine) struct World {
     pub(in crate::engine) away: BTreeSet<String>,
     /// Where paths lead over links.
     pub(in crate::engine) links: BTreeMap<BytePath, BytePath>,
+    /// Nobody can tell where any path leads.
+    pub(in crate::engine) cannot_follow: bool,
     /// The addresses that names of servers have now.
     pub(in crate::engine) resolved: Vec<IpAddr>,
     trying: BTreeSet<Service>,
@@ -153,6 +155,7 @@ impl World {
             hooks: BTreeMap::new(),
             away: BTreeSet::new(),
             links: BTreeMap::new(),
+            cannot_follow: false,
             resolved: Vec::new(),
             trying: BTreeSet::new(),
             asking: BTreeSet::new(),
@@ -217,7 +220,9 @@ impl World {
                 Output::Reach(order) => self.try_server(order),
                 Output::Follow(id, path) => {
                     let leads = self.links.get(path).cloned();
-                    self.later(millis(1), Input::Leads(id.clone(), leads));
+                    if !self.cannot_follow {
+                        self.later(millis(1), Input::Leads(id.clone(), leads));
+                    }
                 }
                 Output::Stop(plan) => assert!(self.running.contains_key(plan), "{plan} does not run"),
                 Output::Remember(memory) => {
