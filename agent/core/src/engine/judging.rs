@@ -294,23 +294,36 @@ impl Volume {
         self.condition.advice = holds.map(|(advice, _)| advice).collect();
     }
 
-    /// Takes one step; a transition if the state or its reason changed.
-    pub(super) fn apply(&mut self, event: Event, seen: String, now: Monotonic) -> Option<Transition> {
-        let from = self.condition.state;
-        let to = step(from, event);
-        let reason = match (to, event) {
+    fn reason_after(&self, to: HealthState, event: Event) -> Option<Reason> {
+        match (to, event) {
             (HealthState::Unknown | HealthState::Healthy, _) => None,
             (HealthState::Suspect, Event::Doubted(reason)) => Some(reason),
             (HealthState::Probation, Event::Undoubted) => self.past.unbelieved,
             (
                 HealthState::Suspect | HealthState::Degraded | HealthState::Quarantined,
-                Event::Judged(verdict),
-            ) => match verdict {
-                Verdict::Suspect(reason) | Verdict::Sick(reason) => Some(reason),
-                Verdict::Unknown | Verdict::Healthy => self.condition.reason,
-            },
+                Event::Judged(Verdict::Suspect(reason) | Verdict::Sick(reason)),
+            ) => Some(reason),
             _ => self.condition.reason,
-        };
+        }
+    }
+
+    /// For what it was in probation that is not believed yet.
+    fn unbelieved_after(&self, to: HealthState, event: Event) -> Option<Reason> {
+        match (to, event) {
+            (HealthState::Suspect, Event::Doubted(_)) if self.condition.state != to => self.condition.reason,
+            (
+                HealthState::Unknown | HealthState::Suspect,
+                Event::Judged(_) | Event::Replaced | Event::Doubted(_),
+            ) => self.past.unbelieved,
+            _ => None,
+        }
+    }
+
+    /// Takes one step; a transition if the state or its reason changed.
+    pub(super) fn apply(&mut self, event: Event, seen: String, now: Monotonic) -> Option<Transition> {
+        let from = self.condition.state;
+        let to = step(from, event);
+        let reason = self.reason_after(to, event);
         if to != HealthState::Degraded {
             self.due_plan = None;
         }
@@ -327,14 +340,7 @@ impl Volume {
         if to == HealthState::Probation && from != to {
             self.settle_from = now;
         }
-        self.past.unbelieved = match (to, event) {
-            (HealthState::Suspect, Event::Doubted(_)) if to != from => self.condition.reason,
-            (
-                HealthState::Unknown | HealthState::Suspect,
-                Event::Judged(_) | Event::Replaced | Event::Doubted(_),
-            ) => self.past.unbelieved,
-            _ => None,
-        };
+        self.past.unbelieved = self.unbelieved_after(to, event);
         if to == HealthState::Healthy {
             // Whoever makes it read-only from now on is a person.
             self.past.is_put_back = false;
