@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::{Errno, Result};
-use rustix::mount::MountAttrFlags;
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 
 /// What to change on one mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +53,15 @@ impl Sharing {
             Self::Unbindable => libc::MS_UNBINDABLE,
         }
     }
+
+    const fn flags(self) -> MountPropagationFlags {
+        match self {
+            Self::Private => MountPropagationFlags::PRIVATE,
+            Self::Shared => MountPropagationFlags::SHARED,
+            Self::Slave => MountPropagationFlags::DOWNSTREAM,
+            Self::Unbindable => MountPropagationFlags::UNBINDABLE,
+        }
+    }
 }
 
 /// The kernel's `struct mount_attr`.
@@ -85,9 +94,14 @@ pub fn set(mount: BorrowedFd<'_>, attributes: Attributes) -> Result<()> {
 
 /// Changes how one mount passes events on.
 ///
-/// kernel: `mount_setattr`, fs/namespace.c, since 5.12.
+/// kernel: `mount_setattr`, fs/namespace.c, since 5.12; before, `do_change_type`, since 2.6.15, which wants a path: procfs
+/// has one for each descriptor.
 pub fn share(mount: BorrowedFd<'_>, sharing: Sharing) -> Result<()> {
-    change(mount, &MountAttr { attr_set: 0, attr_clr: 0, propagation: sharing.flag(), userns_fd: 0 })
+    let attr = MountAttr { attr_set: 0, attr_clr: 0, propagation: sharing.flag(), userns_fd: 0 };
+    match change(mount, &attr) {
+        Err(Errno::NOSYS) => mount_change(format!("/proc/self/fd/{}", mount.as_raw_fd()), sharing.flags()),
+        changed => changed,
+    }
 }
 
 /// Lets nobody write through one mount, or again.

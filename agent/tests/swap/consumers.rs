@@ -448,7 +448,7 @@ fn binds_on_the_host_follow() {
     assert_eq!((at(&kubelets), at(&stranger)), (old, before));
     assert_eq!(at(&bind).len(), 1, "{report:#?}");
     assert_eq!(std::fs::read_to_string(bind.join("file")).unwrap(), "second\n");
-    assert_eq!(std::fs::read_to_string(&single).unwrap(), "second\n");
+    assert_eq!(std::fs::read_to_string(&single).unwrap(), "second\n", "{report:#?}");
     // Said to be touched, what the kubelet made follows too.
     let follow = Action::SwapConsumers { holding: Some(holding), ids, reach: Reach::All };
     let mut plan = lab.plan(vec![follow, Action::Unstage]);

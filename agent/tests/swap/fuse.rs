@@ -53,8 +53,9 @@ fn a_killed_daemon_is_replaced() {
 }
 
 /// kernel: `fuse_get_req`, fs/fuse/dev.c: `ENOTCONN` once the daemon is gone, `ECONNREFUSED` where it went before it
-/// had answered `FUSE_INIT`, since 2.6.14.
+/// had answered `FUSE_INIT`, since 2.6.14. What it has said of a directory is believed for a while after its end.
 pub(crate) fn assert_is_dead(mountpoint: &Path) {
+    wait_for("the root is not remembered any more", || std::fs::metadata(mountpoint).is_err());
     let errno = std::fs::metadata(mountpoint).unwrap_err().raw_os_error();
     assert!(matches!(errno, Some(libc::ENOTCONN | libc::ECONNREFUSED)), "{errno:?}");
 }

@@ -413,12 +413,17 @@ impl Drop for Alone {
     }
 }
 
+/// Of a process that holds a namespace, in seconds: longer than any test. One whose test was killed ends then.
+fn its_life() -> String {
+    patiently(Duration::from_mins(10)).as_secs().to_string()
+}
+
 /// Another mount namespace, held open by a process.
 pub(crate) struct Namespace(Process);
 
 impl Namespace {
     pub(crate) fn new(propagation: &str) -> Self {
-        Self::start(&["unshare", "-m", "--propagation", propagation, "sleep", "600"])
+        Self::start(&["unshare", "-m", "--propagation", propagation, "sleep", &its_life()])
     }
 
     /// One that a user made who is nobody outside of it, and in which a script was run. It has the mounts of this test
@@ -427,7 +432,7 @@ impl Namespace {
         let exe = std::env::current_exe().unwrap();
         let apart = ["unshare", "-m", "--propagation", "private", text(&exe), "apart", text(&lab.directory)];
         let user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
-        let script = format!("{script} && exec sleep 600");
+        let script = format!("{script} && exec sleep {}", its_life());
         Self::start(&[&apart[..], &user, &["unshare", "-U", "-r", "-m", "sh", "-c", &script]].concat())
     }
 
