@@ -1,6 +1,7 @@
 //! Block file systems, whose device shows the same superblock again as long as anyone holds it.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -84,8 +85,11 @@ impl Drop for Device {
     }
 }
 
+/// On the disk when it is back: some kernels lose what a file system that gives up had not written yet.
 fn write(lab: &Lab) -> std::io::Result<()> {
-    std::fs::write(lab.mountpoint.join("file"), "x")
+    let mut file = File::create(lab.mountpoint.join("file"))?;
+    file.write_all(b"x")?;
+    file.sync_all()
 }
 
 fn an_ext4_that_gave_up_is_mounted_afresh() {

@@ -16,8 +16,8 @@ use super::block::Device;
 use super::container::{Container, Hammer, assert_bare, mark};
 use super::fuse::{assert_is_dead, sentinel};
 use super::lab::{
-    Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, run, stage_by_mount, stage_tmpfs,
-    start_bindfs, swap_after, table, text, unmount, verify, wait_for,
+    Alone, Lab, Namespace, Process, assert_gap, bytes, has_beneath, is_linux, run, stage_by_mount,
+    stage_tmpfs, start_bindfs, swap_after, table, text, unmount, verify, wait_for,
 };
 use super::patience::patiently;
 
@@ -448,7 +448,10 @@ fn binds_on_the_host_follow() {
     assert_eq!((at(&kubelets), at(&stranger)), (old, before));
     assert_eq!(at(&bind).len(), 1, "{report:#?}");
     assert_eq!(std::fs::read_to_string(bind.join("file")).unwrap(), "second\n");
-    assert_eq!(std::fs::read_to_string(&single).unwrap(), "second\n", "{report:#?}");
+    // Before 5.12 a read-only file could be written to for a moment: it is left, and named.
+    let follows = std::fs::read_to_string(&single).unwrap() == "second\n";
+    let is_named = report.steps.iter().any(|step| step.contains("the options of a single file's mount"));
+    assert_eq!((follows, is_named), (is_linux((5, 12)), !is_linux((5, 12))), "{report:#?}");
     // Said to be touched, what the kubelet made follows too.
     let follow = Action::SwapConsumers { holding: Some(holding), ids, reach: Reach::All };
     let mut plan = lab.plan(vec![follow, Action::Unstage]);
