@@ -31,7 +31,8 @@ notes! {
     // `struct file *`
     file: file_0_2(0, 2) file_0_3(0, 3) file_0_4(0, 4) file_0_5(0, 5);
     // `struct path *`
-    path: path_0_2(0, 2) path_0_3(0, 3) path_0_4(0, 4) path_0_5(0, 5) path_1_3(1, 3) path_1_5(1, 5);
+    path: path_0_2(0, 2) path_0_3(0, 3) path_0_4(0, 4) path_0_5(0, 5) path_1_3(1, 3) path_1_4(1, 4)
+        path_1_5(1, 5);
     // `struct vfsmount *`
     vfsmount: vfsmount_0_1(0, 1) vfsmount_0_2(0, 2);
     // `struct renamedata *`

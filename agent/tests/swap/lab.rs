@@ -15,6 +15,7 @@ use agent::sys::{clock, mount_table::Proc};
 use agent_core::id::{PlanId, SuperblockId, VolumeId};
 use agent_core::observation::PlanReport;
 use agent_core::path::BytePath;
+use agent_core::remediation::consumers::Holding;
 use agent_core::remediation::{Action, Marks, Plan};
 use agent_core::topology::{Mount, MountTable};
 use agent_core::verdict::Reason;
@@ -128,7 +129,7 @@ impl Lab {
     pub(crate) fn plan(&self, actions: Vec<Action>) -> Plan {
         let old = self.top().map(|mount| mount.superblock);
         Plan {
-            marks: old.and_then(|old| Marks::of(&table_by_id(), &bytes(&self.mountpoint), old)),
+            marks: old.and_then(|old| self.marks(old)),
             id: PlanId(1),
             volume: VolumeId::new(self.name),
             server: None,
@@ -142,6 +143,12 @@ impl Lab {
             timeout: Duration::from_secs(30),
             helper_timeout: Duration::from_secs(30),
         }
+    }
+
+    /// With the source as the table of the namespace shows it: until 6.12 no call tells it by an id.
+    fn marks(&self, old: SuperblockId) -> Option<Marks> {
+        let marks = Marks::of(&table_by_id(), &bytes(&self.mountpoint), old)?;
+        Some(Marks { holding: Holding::of(&self.top()?), ..marks })
     }
 
     pub(crate) fn execute(&self, plan: Plan) -> PlanReport {

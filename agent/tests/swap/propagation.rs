@@ -1,6 +1,5 @@
 //! Swaps where mounts travel between namespaces.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -161,9 +160,7 @@ fn plans_act_in_the_namespace_they_are_given() {
     let there = Lab::with_exe("elsewhere", std::env::current_exe().unwrap(), Some(namespace.path()));
     let mut plan = there.plan(swap_after(stage_tmpfs("second"), false, None));
     // The plan was made by the table of this namespace: the mount's copy in the other one has an id of its own.
-    // And as that one shows it: until 6.12 nothing tells the source by an id.
-    let marks = plan.marks.as_mut().unwrap();
-    (marks.unique, marks.holding) = (BTreeSet::new(), Holding::of(&here.top().unwrap()));
+    plan.marks.as_mut().unwrap().unique.clear();
     let report = there.execute(plan);
     assert_eq!(report.outcome, Outcome::Changed, "{report:#?}");
     let shown = namespace.superblocks_at(&here.mountpoint);

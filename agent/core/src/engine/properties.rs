@@ -412,15 +412,20 @@ proptest! {
             carry_out(&mut world, act);
         }
         let before = world.engine.volumes();
+        // For the next agent it is in probation.
+        let unbelieved: Vec<_> = world.engine.volumes.values().map(|volume| volume.past.unbelieved).collect();
         world.log.clear();
         world.restart();
         prop_assert!(world.transitions().iter().all(|told| told.to == HealthState::Unknown), "{:?}", world.log);
-        for (old, new) in before.iter().zip(world.engine.volumes()) {
+        for ((old, new), unbelieved) in before.iter().zip(world.engine.volumes()).zip(unbelieved) {
             let is_kept = old.mode != Mode::Off && (old.condition.state.is_sick() || old.condition.state == HealthState::Probation);
             if is_kept {
                 prop_assert_eq!(old.condition.reason, new.condition.reason);
                 prop_assert_eq!(old.condition.since, new.condition.since);
                 prop_assert_eq!(old.condition.state.is_sick(), new.condition.state.is_sick());
+            } else if let Some(reason) = unbelieved {
+                let expected = (HealthState::Probation, Some(reason));
+                prop_assert_eq!((new.condition.state, new.condition.reason), expected);
             } else {
                 prop_assert_eq!(new.condition.state, HealthState::Unknown, "{:?}", old.condition);
             }

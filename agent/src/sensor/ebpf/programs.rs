@@ -381,6 +381,9 @@ pub const PROGRAMS: &[ProgramRow] = &[
     // out from the kernel's own description; where one is missing, its calls are placed by what they were given.
     // kernel: `vfs_open`, fs/open.c, since 3.18; `vfs_getattr`, fs/stat.c, `struct path` since 3.9.
     place("vfs_open", "path", ON_FILES, "the exact place of failed opens"),
+    // kernel: fs/namei.c, since 2.6.25; with the mount's idmapping first since 5.12. Once for each open, where the walk
+    // is over: writing to a superblock that is read-only comes no further.
+    place("may_open", "path", ON_FILES, "the exact place of opens that are refused"),
     place("vfs_getattr", "path", ON_FILES, "the exact place of failed reads of attributes"),
     // kernel: fs/statfs.c, since 2.6.36; not always in the kernel's description of itself since 6.12.
     place("vfs_statfs", "path", ON_FILES, "the exact place of failed statfs"),
