@@ -294,8 +294,20 @@ mod tests {
         let several = Target { hosts: vec!["127.0.0.1".to_owned()], ports: vec![1, port], limit };
         assert_eq!(several.attempt().0, Ok(()), "and any of the ports");
         drop(listener);
-        assert_eq!(attempt(&["127.0.0.1"], port), Err("connection refused".to_owned()));
-        assert_eq!(attempt(&["127.0.0.1", "name.invalid"], port), Err("connection refused".to_owned()));
+        for hosts in [&["127.0.0.1"][..], &["127.0.0.1", "name.invalid"]] {
+            assert!(soon(|| attempt(hosts, port) == Err("connection refused".to_owned())));
+        }
+    }
+
+    /// A child that another test has made, and that is no other program yet, has a copy of every listener.
+    fn soon(condition: impl Fn() -> bool) -> bool {
+        let begun = clock::now();
+        while clock::now().since(begun) < Duration::from_secs(20) {
+            if condition() {
+                return true;
+            }
+        }
+        false
     }
 
     #[test]
@@ -311,7 +323,7 @@ mod tests {
         assert!(of("localhost").iter().all(|address| silent.contains(address)));
         assert_eq!(of("127.0.0.1"), [] as [IpAddr; 0]);
         drop(listener);
-        assert!(!of("localhost").is_empty());
+        assert!(soon(|| !of("localhost").is_empty()));
     }
 
     #[test]
